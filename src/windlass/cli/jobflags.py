@@ -1,0 +1,128 @@
+"""The flags that describe a job, shared by `run` and `submit`, and what is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windlass.cli.session import Session
+from windlass.cli.specs import Flags, Plan, build
+from windlass.client import recent
+from windlass.client.bundle import Bundle, scan
+from windlass.client.config import loopback
+from windlass.client.http import new_key
+from windlass.client.jobs import Job
+from windlass.core.errors import InvalidInput, Unauthenticated, Unreachable
+
+SETTINGS = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
+"""Flags first; from the first word on, all is the user's own command, untouched."""
+
+
+def job_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS: list[Callable[..., Any]] = [
+    click.option("-w", "--workers", type=click.IntRange(1), help="Members of the role `worker`."),
+    click.option("--nproc", type=click.IntRange(1), help="Ranks of each member."),
+    click.option("-g", "--gpus", type=click.IntRange(0), help="GPUs of each member."),
+    click.option("--cpus", type=click.FloatRange(0), help="CPUs of each member."),
+    click.option("--memory", metavar="SIZE", help="Memory of each member, such as 8GiB."),
+    click.option(
+        "--role", multiple=True, metavar="NAME=N,…", help="A role: chief=1, ps=2,memory=4GiB."
+    ),
+    click.option("-n", "--name", help="The job's name; made up when absent."),
+    click.option("--framework", metavar="NAME", help="How ranks start; guessed when absent."),
+    click.option("-e", "--env", multiple=True, metavar="K[=V]", help="A variable of the ranks."),
+    click.option("-p", "--param", multiple=True, metavar="K=V", help="A parameter; ${K} uses it."),
+    click.option("--time", metavar="DURATION", help="Stop after this long, such as 6h."),
+    click.option("--retries", type=click.IntRange(0), help="How often a failure is tried again."),
+    click.option(
+        "--retry-on",
+        multiple=True,
+        metavar="RULE",
+        help="lost, oom, hung, signal, failed, exit:N, log:RE.",
+    ),
+    click.option("--idle", metavar="DURATION", help="Silent this long is reported as hung."),
+    click.option("--grace", metavar="DURATION", help="From the stop signal to the kill."),
+    click.option("--hold", is_flag=True, help="Do not start before `windlass release`."),
+    click.option("--priority", type=int, help="Higher goes first."),
+    click.option("--queue", metavar="NAME", help="The queue."),
+    click.option("--code", metavar="DIR", help="The directory to send; else the current one."),
+    click.option("--no-code", is_flag=True, help="Send none."),
+    click.option("-f", "--file", metavar="FILE", help="A job file as the base; flags win."),
+    click.option("--dry-run", is_flag=True, help="Check it, make nothing."),
+    click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND …"),
+]  # fmt: skip
+
+
+def plan_of(session: Session, given: dict[str, Any]) -> tuple[Plan, Bundle | None]:
+    """The job that the flags describe, and its code, read and hashed."""
+    file = given.pop("file", None)
+    base, folder = None, None
+    if file:
+        from windlass.cli import jobfile
+
+        documents = jobfile.read(file)
+        if len(documents) > 1:
+            raise InvalidInput(
+                f"-f: {file} has {len(documents)} jobs; `windlass apply -f` takes several"
+            )
+        base = documents[0]
+        jobfile.check(
+            base if not given["command"] else {**base, "run": list(given["command"])}, file
+        )
+        folder = None if file == "-" else Path(file).absolute().parent
+    plan = build(
+        Flags(**given), local=loopback(session.config.get("url").value), base=base, folder=folder
+    )
+    return plan, pack(session, plan)
+
+
+def pack(session: Session, plan: Plan) -> Bundle | None:
+    if plan.code is None:
+        return None
+    bundle = scan(plan.code, ignore=(plan.spec.get("code") or {}).get("ignore", ()))
+    for note in bundle.notes[:5]:
+        session.say(note)
+    if len(bundle.notes) > 5:
+        session.say(f"… and {len(bundle.notes) - 5} more left out")
+    return bundle
+
+
+def send(session: Session, plan: Plan, code: Bundle | None) -> Job:
+    """Submit; a server of this machine that is not up is started first."""
+    key = new_key()
+    if session.config.local:
+        session.client.http.patience_seconds = 0.2  # why wait for what we can start ourselves
+    try:
+        job = session.client.jobs.submit(plan.spec, code=code, idempotency_key=key)
+    except (Unreachable, Unauthenticated) as err:
+        if not session.config.local:
+            raise
+        from windlass.cli import local
+
+        if isinstance(err, Unauthenticated) and local.find():
+            raise  # it is up: what is missing is not a server
+        session.say("starting the server …")
+        local.start(local.command())
+        session.reload()
+        job = session.client.jobs.submit(plan.spec, code=code, idempotency_key=key)
+    recent.remember(session.client.url, [job], submitted=True)
+    return job
+
+
+def dry_run(session: Session, plan: Plan, code: Bundle | None) -> None:
+    answer = session.client.jobs.check(plan.spec)
+    if session.one(answer):
+        return
+    count = f"{len(code.files)} files, {code.size:,} bytes" if code else "no code"
+    click.echo(f"would submit ({count}); starts {answer.get('starts', 'now')}")
+    from windlass.cli import output
+
+    output.print_yaml(answer.get("spec") or plan.spec)

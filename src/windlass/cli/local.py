@@ -1,0 +1,163 @@
+"""The server of this machine as a process: start it apart from us, wait for it, end it.
+
+What is true is asked of the server itself (`/health`) and of the process, never assumed from a
+file: `server.json` may be left over from a server that was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from windlass.client.http import Http
+from windlass.client.places import data_dir
+from windlass.core.errors import Internal, WindlassError
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7400
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Server:
+    pid: int
+    url: str
+    version: str
+    home: Path
+
+
+def find() -> Server | None:
+    """The server that answers for this home now."""
+    home = data_dir()
+    about = _about(home)
+    if not about:
+        return None
+    try:
+        health = Http(about["url"], patience_seconds=0.0, timeout_seconds=5.0).get(
+            "/health", signed=False
+        )
+    except WindlassError:
+        return None
+    if not isinstance(health, dict) or not health.get("ok"):
+        return None
+    # Another home's server may have taken the port of one that died here.
+    if "pid" in health and health["pid"] != about["pid"]:
+        return None
+    return Server(about["pid"], about["url"], str(health.get("version", "")), home)
+
+
+def command(
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    fake_nodes: int | None = None,
+    fake_gpus: int | None = None,
+    database: str | None = None,
+) -> list[str]:
+    words = [sys.executable, "-m", "windlass.server", "--home", str(data_dir())]
+    words += [
+        "--host",
+        host or DEFAULT_HOST,
+        "--port",
+        str(DEFAULT_PORT if port is None else port),
+    ]
+    for flag, value in (
+        ("--fake-nodes", fake_nodes), ("--fake-gpus", fake_gpus), ("--database", database),
+    ):  # fmt: skip
+        if value is not None:
+            words += [flag, str(value)]
+    return words
+
+
+def start(words: Sequence[str], *, timeout_seconds: float = START_SECONDS) -> Server:
+    """Start the server detached and return once it answers. Raises Internal with the last lines
+    of its log when it ends instead."""
+    home = data_dir()
+    home.mkdir(parents=True, exist_ok=True)
+    log = home / "server.log"
+    size = log.stat().st_size if log.exists() else 0
+    with open(log, "ab") as file:
+        process = subprocess.Popen(
+            list(words),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            cwd=home,
+            close_fds=True,
+            **_apart(),
+        )
+    deadline = time.monotonic() + timeout_seconds
+    while time.monotonic() < deadline:
+        about = _about(home)
+        if about and about["pid"] == process.pid:
+            found = find()
+            if found:
+                process.returncode = 0  # it lives on without us: nobody is to wait for it
+                return found
+        if process.poll() is not None:
+            found = find()  # two commands may start one at the same time: one of them wins
+            if found:
+                return found
+            raise Internal(
+                f"the server ended with code {process.returncode} at its start:\n"
+                + tail(log, size),
+                hint=f"the whole log: {log}; `windlass doctor` checks ports and disk",
+            )
+        time.sleep(0.01)
+    process.terminate()
+    process.wait()
+    raise Internal(
+        f"the server did not answer within {timeout_seconds:g} s; it wrote:\n" + tail(log, size),
+        hint=f"the whole log: {log}",
+    )
+
+
+def stop(server: Server, *, timeout_seconds: float = 30.0) -> None:
+    """End the server's process; running jobs go on. Raises Internal when it does not end."""
+    import psutil
+
+    try:
+        process = psutil.Process(server.pid)
+        process.terminate()
+        process.wait(timeout_seconds)
+    except psutil.NoSuchProcess:
+        return
+    except psutil.TimeoutExpired:
+        raise Internal(
+            f"the server (pid {server.pid}) still runs after {timeout_seconds:g} s",
+            hint=f"its log: {server.home / 'server.log'}",
+        ) from None
+
+
+def tail(path: Path, start: int = 0, lines: int = 12) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(start, path.stat().st_size - 8192))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return "  (no log)"
+    return "\n".join("  " + line for line in text.splitlines()[-lines:]) or "  (it wrote nothing)"
+
+
+def _about(home: Path) -> dict[str, Any] | None:
+    try:
+        about = json.loads((home / "server.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(about, dict) or not isinstance(about.get("pid"), int):
+        return None
+    return about if isinstance(about.get("url"), str) else None
+
+
+def _apart() -> dict[str, Any]:
+    """What frees a child from our terminal, on each kind of system."""
+    if os.name == "nt":
+        detached, own_group = 0x00000008, 0x00000200
+        return {"creationflags": detached | own_group}
+    return {"start_new_session": True}

@@ -1,0 +1,102 @@
+"""`windlass logs`: what a job wrote, kept after it is gone; or as it writes it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from windlass.cli import follow, moments
+from windlass.cli.session import Session, job_argument, verb
+from windlass.cli.specs import ranks_of
+from windlass.client.jobs import Job
+from windlass.core.errors import InvalidInput
+
+
+@verb("logs", outputs=("table", "json", "jsonl"), quiet=False)
+@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the job ends.")
+@click.option("--rank", metavar="RANK", help="Only this rank: 2, or worker-0-0.")
+@click.option("--stderr", "stream", flag_value="err", default=None, help="Only stderr.")
+@click.option("--stdout", "stream", flag_value="out", help="Only stdout.")
+@click.option("--since", metavar="TIME", help="From then on: 10m, 1h, or an ISO time.")
+@click.option("--grep", metavar="RE", help="Only lines in which this is found.")
+@click.option("-n", "--tail", type=click.IntRange(0), help="Only so many last lines.")
+@click.option("--attempt", type=click.IntRange(1), help="Of this attempt, not the last.")
+@click.option("-t", "--timestamps", is_flag=True, help="When each line was written.")
+@job_argument()
+def command(
+    session: Session,
+    job: str,
+    following: bool,
+    rank: str | None,
+    stream: str | None,
+    since: str | None,
+    grep: str | None,
+    tail: int | None,
+    attempt: int | None,
+    timestamps: bool,
+) -> None:
+    """Print or follow what a job wrote.
+
+    With -f the exit code is the job's.
+
+    \b
+    Examples:
+      windlass logs -f -
+      windlass logs --rank 1 --grep 'loss=' --since 10m brisk-otter
+    """
+    jobs = session.client.jobs
+    detail = jobs.detail(session.ref(job))
+    narrowed = [name for name, value in (("--since", since), ("--grep", grep), ("-n", tail),
+                ("--attempt", attempt)) if value is not None]  # fmt: skip
+    if following and narrowed:
+        raise InvalidInput(f"-f follows everything from the start; not with {', '.join(narrowed)}")
+    screen = follow.Screen(1 if rank else ranks_of(detail["spec"]), timestamps=timestamps)
+    if following:
+        if rank or stream or session.form != "table":
+            screen = Only(screen, rank, stream, session.form != "table")
+        sys.exit(
+            follow.follow(session.client, Job.read(detail), screen, words=sys.stderr.isatty())
+        )
+    start = moments.since("--since", since) if since else None
+    for line in jobs.logs(
+        detail["id"], rank=rank, stream=stream, since=start, grep=grep, tail=tail, attempt=attempt
+    ):
+        if session.form != "table":
+            click.echo(json.dumps(line, ensure_ascii=False))
+            continue
+        text = line["text"]
+        screen.log({**line, "text": text if text.endswith("\n") else text + "\n"})
+    screen.finish()
+
+
+class Only(follow.Screen):
+    """A screen that shows one rank, or one stream, or every piece as JSON."""
+
+    def __init__(
+        self, inner: follow.Screen, rank: str | None, stream: str | None, as_json: bool
+    ) -> None:
+        super().__init__(1)
+        self._inner = inner
+        self._rank, self._stream, self._json = rank, stream, as_json
+
+    def log(self, data: dict[str, object]) -> None:
+        known = (
+            None,
+            str(data.get("rank")),
+            str(data.get("number")),
+            follow.label(str(data["rank"])),
+        )
+        if self._rank not in known or self._stream not in (None, data.get("stream")):
+            return
+        if self._json:
+            click.echo(json.dumps(data, ensure_ascii=False))
+        else:
+            self._inner.log(data)
+
+    def note(self, text: str) -> None:
+        self._inner.note(text)
+
+    def finish(self) -> None:
+        self._inner.finish()

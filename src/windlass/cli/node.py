@@ -1,0 +1,65 @@
+"""`windlass node`: where jobs run, and what is free there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from windlass.cli import output
+from windlass.cli.session import LISTS, Session, verb
+from windlass.client.nodes import Node
+
+HEAD = ["NAME", "ENGINE", "STATE", "CPUS", "MEMORY", "GPUS", "SLOTS", "JOBS"]
+
+
+@click.group("node")
+def command() -> None:
+    """Where jobs run, and what is free there."""
+
+
+@verb("ls", outputs=LISTS, group=command)
+def ls(session: Session) -> None:
+    """The nodes: free of all."""
+    nodes = session.client.nodes.list()
+    session.items([node.data for node in nodes], HEAD, [row(node) for node in nodes])
+
+
+def row(node: Node) -> list[Any]:
+    def share(kind: str, one: Any) -> str:
+        return f"{one(node.free.get(kind, 0))}/{one(node.capacity.get(kind, 0))}"
+
+    return [
+        node.name, node.engine, node.state, share("cpus_milli", cpus),
+        share("memory_bytes", lambda size: f"{size / 2**30:.1f}G"),
+        share("gpus", str), share("slots", str), len(node.jobs) or "",
+    ]  # fmt: skip
+
+
+def summary(nodes: Sequence[Node]) -> str:
+    """All of it in one line."""
+    total: dict[str, int] = {}
+    free: dict[str, int] = {}
+    for node in nodes:
+        _add(total, node.capacity)
+        _add(free, node.free)
+    words = [
+        f"{cpus(total.get('cpus_milli', 0))} CPU",
+        output.megabytes(total.get("memory_bytes", 0)),
+    ]
+    gpus = total.get("gpus", 0)
+    words.append(f"{free.get('gpus', 0)} of {gpus} GPU free" if gpus else "no GPU")
+    if len(nodes) != 1:
+        words.insert(0, f"{len(nodes)} nodes")
+    return " · ".join(words)
+
+
+def cpus(milli: int) -> str:
+    return f"{milli / 1000:g}"
+
+
+def _add(into: dict[str, int], amounts: Mapping[str, Any]) -> None:
+    for kind, amount in amounts.items():
+        if isinstance(amount, int):
+            into[kind] = into.get(kind, 0) + amount

@@ -1,0 +1,113 @@
+"""How data leaves: to stdout, in the form asked for; words go to stderr.
+
+Tables are drawn here and not by Rich: a plain table needs no import, and what is piped must be
+plain anyhow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+STATE_COLOURS = {
+    "held": "yellow",
+    "queued": "yellow",
+    "starting": "cyan",
+    "running": "cyan",
+    "stopping": "magenta",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+}
+
+
+def colour_wanted(error: bool = False) -> bool:
+    """Colour only on a terminal, and not when the user said no (https://no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return (sys.stderr if error else sys.stdout).isatty()
+
+
+def dim(text: str) -> str:
+    return click.style(text, dim=True) if colour_wanted(error=True) else text
+
+
+def state(word: str, *, error: bool = False) -> str:
+    return click.style(word, fg=STATE_COLOURS.get(word)) if colour_wanted(error) else word
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(with_api(value), ensure_ascii=False, indent=2, default=str))
+
+
+def with_api(value: Any) -> Any:
+    """Every JSON answer says which version of its shape it has."""
+    return {"api": 1, **value} if isinstance(value, Mapping) else {"api": 1, "items": list(value)}
+
+
+def print_jsonl(items: Sequence[Any]) -> None:
+    for item in items:
+        click.echo(json.dumps(item, ensure_ascii=False, default=str))
+
+
+def print_yaml(value: Any) -> None:
+    import yaml
+
+    plain = json.loads(json.dumps(value, default=str))
+    click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def print_csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    import csv
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([name.lower() for name in head])
+    writer.writerows(rows)
+
+
+def print_table(
+    head: Sequence[str], rows: Sequence[Sequence[Any]], *, colour: str | None = "STATE"
+) -> None:
+    """Columns as wide as they need; on a terminal the last one is cut to fit."""
+    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [
+        max([width(name), *(width(row[at]) for row in texts)]) for at, name in enumerate(head)
+    ]
+    room = None
+    if sys.stdout.isatty():
+        used = sum(widths[:-1]) + 2 * (len(widths) - 1)
+        room = max(12, os.get_terminal_size(sys.stdout.fileno()).columns - used)
+    click.echo("  ".join(pad(name, widths[at]) for at, name in enumerate(head)).rstrip())
+    for row in texts:
+        if room and width(row[-1]) > room:
+            row[-1] = row[-1][: room - 1] + "…"
+        cells = []
+        for at, cell in enumerate(row):
+            text = pad(cell, widths[at]) if at < len(row) - 1 else cell
+            cells.append(text.replace(cell, state(cell), 1) if head[at] == colour else text)
+        click.echo("  ".join(cells).rstrip())
+
+
+def width(text: str) -> int:
+    """Columns on a terminal: Chinese characters take two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+
+def pad(text: str, columns: int) -> str:
+    return text + " " * max(0, columns - width(text))
+
+
+def megabytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -1,0 +1,48 @@
+"""`windlass run`: submit a command as a job and follow it to its end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from windlass.cli import exits, follow, jobflags
+from windlass.cli.session import WORDS, Session, verb
+
+
+@verb("run", outputs=WORDS, context_settings=jobflags.SETTINGS)
+@jobflags.job_flags
+@click.option("-d", "--detach", is_flag=True, help="Do not follow: the same as submit.")
+def command(session: Session, dry_run: bool, detach: bool, **given: Any) -> None:
+    """Run a command as a job and follow it.
+
+    Flags first, then your own command, untouched. The exit code is the job's. Ctrl-C detaches,
+    twice stops the job.
+
+    \b
+    Examples:
+      windlass run train.py --lr 0.1
+      windlass run --workers 4 --gpus 1 train.py --lr 0.1
+      windlass run --memory 8GiB -- torchrun train.py
+    """
+    plan, code = jobflags.plan_of(session, given)
+    if dry_run:
+        jobflags.dry_run(session, plan, code)
+        return
+    job = jobflags.send(session, plan, code)
+    if detach:
+        from windlass.cli.submit import announce
+
+        announce(session, job, plan)
+        return
+    screen = follow.Screen(plan.ranks)
+    if not session.quiet:
+        screen.note(f"{job.name} {job.state} · {session.client.url}/jobs/{job.name}")
+    if job.state == "held":
+        session.say(f"held: `windlass release {job.name}` lets it start")
+    code_of_job = follow.follow(session.client, job, screen, words=not session.quiet)
+    if session.form != "table":
+        session.quiet = False
+        session.one(session.client.jobs.detail(job.id))
+    sys.exit(code_of_job or exits.OK)

@@ -1,0 +1,320 @@
+"""From the flags of `run` and `submit` to the fields of a job file. Pure but for looking at files.
+
+The result is a plain mapping: the server checks it (strictly), so that the common path need not
+import pydantic. A job file given with -f is the base; flags win over it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from windlass.core.errors import InvalidInput
+
+ROLE_FIELDS = {
+    "gpu": "gpus", "gpus": "gpus", "cpu": "cpus", "cpus": "cpus", "mem": "memory",
+    "memory": "memory", "nproc": "nproc", "min": "min", "finish": "finish",
+}  # fmt: skip
+FINISH = ("all", "first", "never")
+PYTHONS = ("python", "python3")
+
+
+class Flags(NamedTuple):
+    """What the user typed; None and () are 'not given'."""
+
+    command: tuple[str, ...] = ()
+    workers: int | None = None
+    nproc: int | None = None
+    gpus: int | None = None
+    cpus: float | None = None
+    memory: str | None = None
+    role: tuple[str, ...] = ()
+    name: str | None = None
+    framework: str | None = None
+    env: tuple[str, ...] = ()
+    param: tuple[str, ...] = ()
+    time: str | None = None
+    retries: int | None = None
+    retry_on: tuple[str, ...] = ()
+    idle: str | None = None
+    grace: str | None = None
+    hold: bool = False
+    priority: int | None = None
+    queue: str | None = None
+    code: str | None = None
+    no_code: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    spec: dict[str, Any]
+    code: Path | None
+    """The directory to send; None: none."""
+    why_framework: str = ""
+
+    @property
+    def ranks(self) -> int:
+        return ranks_of(self.spec)
+
+
+def ranks_of(spec: Mapping[str, Any]) -> int:
+    """How many user processes a spec makes."""
+    roles = dict(spec.get("roles") or {})
+    if spec.get("workers"):
+        roles["worker"] = {**(roles.get("worker") or {}), "count": spec["workers"]}
+    roles = roles or {"worker": {}}
+    return sum(
+        (role.get("count") or 1) * (role.get("nproc") or role.get("gpus") or 1)
+        for role in roles.values()
+    )
+
+
+def build(
+    flags: Flags,
+    *,
+    local: bool,
+    base: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> Plan:
+    """Raises InvalidInput naming the flag, what was found and what is allowed.
+
+    `local`: the server is on this machine, so paths and the user's own Python mean something.
+    `base`: a job file, which lies in `folder`; its paths are relative to that.
+    """
+    spec: dict[str, Any] = {key: value for key, value in (base or {}).items()}
+    if flags.command:
+        spec["run"] = list(flags.command)
+    for name in ("name", "framework"):
+        if getattr(flags, name) is not None:
+            spec[name] = getattr(flags, name)
+    _shape(spec, flags)
+    _part(spec, "limits", time=flags.time, idle=flags.idle, grace=flags.grace)
+    _part(spec, "retry", times=flags.retries, on=list(flags.retry_on) or None)
+    _part(spec, "queue", name=flags.queue, priority=flags.priority)
+    if flags.param:
+        params = (pair("--param", text) for text in flags.param)
+        spec["params"] = {**(spec.get("params") or {}), **{k: value_of(v) for k, v in params}}
+    environment = dict(spec.get("environment") or {})
+    if flags.env:
+        environment["vars"] = {
+            **(environment.get("vars") or {}),
+            **dict(_variable(text) for text in flags.env),
+        }
+    if flags.hold:
+        spec["hold"] = True
+    _must_run(spec)
+    code = _code(spec, flags, local, folder or Path.cwd())
+    if local and not environment.get("python") and not environment.get("image"):
+        environment["python"] = user_python()
+    if environment:
+        spec["environment"] = environment
+    why = "" if spec.get("framework") else _guess(spec, code)
+    return Plan(spec, code, why)
+
+
+# -- parts ----------------------------------------------------------------------------------
+
+
+def _shape(spec: dict[str, Any], flags: Flags) -> None:
+    """Workers, roles and what each member gets."""
+    given = {
+        "nproc": flags.nproc, "gpus": flags.gpus, "cpus": flags.cpus, "memory": flags.memory,
+    }  # fmt: skip
+    given = {key: value for key, value in given.items() if value is not None}
+    if not (flags.role or given or flags.workers is not None):
+        return
+    roles = {name: dict(about) for name, about in (spec.get("roles") or {}).items()}
+    if flags.role:
+        roles = dict(parse_role(text) for text in flags.role)
+        spec.pop("workers", None)
+        if flags.workers is not None and "worker" in roles:
+            raise InvalidInput("--workers and --role worker=… both say how many: give one of them")
+    if flags.workers is not None:
+        spec.pop("workers", None)
+        roles["worker"] = {**roles.get("worker", {}), "count": flags.workers}
+    if given:
+        if roles and "worker" not in roles:
+            flag = ", ".join(f"--{name}" for name in given)
+            raise InvalidInput(
+                f"{flag}: for the role `worker`, which this job does not have",
+                hint=f"say it in the role: --role {next(iter(roles))}=1,gpu=1,memory=8GiB",
+            )
+        roles["worker"] = {**roles.get("worker", {}), **given}
+    spec["roles"] = roles
+
+
+def parse_role(text: str) -> tuple[str, dict[str, Any]]:
+    """`worker=2,gpu=1,memory=8GiB` → ("worker", {"count": 2, "gpus": 1, "memory": "8GiB"})."""
+    first, *rest = text.split(",")
+    name, _, count = first.partition("=")
+    if not name or not count.isdigit() or int(count) < 1:
+        raise InvalidInput(
+            f"--role: {text!r} does not say how many", hint="such as --role worker=2,gpu=1"
+        )
+    role: dict[str, Any] = {"count": int(count)}
+    for item in rest:
+        key, equals, value = item.partition("=")
+        if key not in ROLE_FIELDS or not equals:
+            known = ", ".join(sorted(set(ROLE_FIELDS.values())))
+            raise InvalidInput(f"--role {name}: no field {item!r}; known: {known}")
+        field = ROLE_FIELDS[key]
+        if field == "finish" and value not in FINISH:
+            raise InvalidInput(
+                f"--role {name}: finish={value!r} is not one of {', '.join(FINISH)}"
+            )
+        role[field] = value if field in ("memory", "finish") else _number(name, field, value)
+    return name, role
+
+
+def _number(role: str, field: str, value: str) -> int | float:
+    try:
+        return float(value) if field == "cpus" else int(value)
+    except ValueError:
+        raise InvalidInput(f"--role {role}: {field}={value!r} is not a number") from None
+
+
+def pair(flag: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InvalidInput(f"{flag}: {text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _variable(text: str) -> tuple[str, str]:
+    """`NAME=VALUE`, or `NAME` alone: the value it has here."""
+    if "=" not in text:
+        if text not in os.environ:
+            raise InvalidInput(f"--env {text}: not set here; give a value: --env {text}=…")
+        return text, os.environ[text]
+    return pair("--env", text)
+
+
+def value_of(text: str) -> bool | int | float | str:
+    """What a parameter's text means: a truth, a number, or just text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        return number if abs(number) < float("inf") else text  # inf and nan stay text
+    return text
+
+
+def _part(spec: dict[str, Any], part: str, **given: Any) -> None:
+    given = {key: value for key, value in given.items() if value is not None}
+    if given:
+        spec[part] = {**(spec.get(part) or {}), **given}
+
+
+def _must_run(spec: Mapping[str, Any]) -> None:
+    roles = (spec.get("roles") or {}).values()
+    if not spec.get("run") and not (roles and all(role.get("run") for role in roles)):
+        raise InvalidInput(
+            "nothing to run: no command was given",
+            hint="flags first, then your command: windlass run --gpus 1 train.py --lr 0.1",
+        )
+
+
+# -- code and script ------------------------------------------------------------------------
+
+
+def _code(spec: dict[str, Any], flags: Flags, local: bool, start: Path) -> Path | None:
+    """Which directory travels; the script's path is made to hold inside it."""
+    about = dict(spec.get("code") or {})
+    in_file = about.pop("dir", None)
+    named = flags.code or (str(start / in_file) if in_file else None)
+    if flags.no_code and flags.code:
+        raise InvalidInput("--code and --no-code exclude each other")
+    if about:
+        spec["code"] = about
+    else:
+        spec.pop("code", None)
+    nothing = flags.no_code or bool(about.get("git") or about.get("bundle"))
+    folder = None if nothing else Path(os.path.abspath(Path(named or start).expanduser()))
+    if folder is not None and not folder.is_dir():
+        raise InvalidInput(f"--code: {named!r} is not a directory")
+    words = list(flags.command)
+    if not words:
+        return folder
+    if words[0].endswith(".py"):
+        words.insert(0, "python")
+    at = _script_at(words)
+    if at is not None and (folder is not None or (flags.no_code and local)):
+        words[at] = _place(words[at], folder, named)
+    elif at is None and folder is not None and not named and folder == Path.home().absolute():
+        folder = None  # a plain command typed at home: there is no code to send
+    spec["run"] = words
+    return folder
+
+
+def _script_at(words: Sequence[str]) -> int | None:
+    """Where the Python script stands: `python [-u …] script.py`, nothing cleverer."""
+    if os.path.basename(words[0]).removesuffix(".exe") not in PYTHONS:
+        return None
+    for at, word in enumerate(words[1:], start=1):
+        if word in ("-m", "-c"):
+            return None
+        if not word.startswith("-"):
+            return at if word.endswith(".py") else None
+    return None
+
+
+def _place(script: str, folder: Path | None, named: str | None) -> str:
+    here = Path(script).expanduser().absolute()
+    if folder is None:
+        if not here.is_file():
+            raise InvalidInput(f"no such file: {script} (in {Path.cwd()})")
+        return str(here)
+    if not Path(script).is_absolute() and (folder / script).is_file():
+        inside = os.path.normpath(script)
+        if not inside.startswith(".."):
+            return script
+    if not here.is_file():
+        raise InvalidInput(f"no such file: {script} (in {folder})")
+    try:
+        return here.relative_to(folder).as_posix()
+    except ValueError:
+        raise InvalidInput(
+            f"{script} lies outside the code directory {folder}",
+            hint=f"--code {os.path.relpath(here.parent)}" if not named else "",
+        ) from None
+
+
+def _guess(spec: dict[str, Any], code: Path | None) -> str:
+    """Fill in the framework from what the script imports; says why."""
+    from windlass.contracts.guess import guess, script_of
+
+    roles = (spec.get("roles") or {}).values()
+    words = spec.get("run") or next((r["run"] for r in roles if r.get("run")), ())
+    command = shlex.split(words) if isinstance(words, str) else list(words)
+    source = None
+    script = script_of(command)
+    if script:
+        try:
+            source = ((code or Path.cwd()) / script).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            source = None
+    found = guess(command, source)
+    spec["framework"] = found.framework
+    return found.why
+
+
+def user_python() -> str:
+    """The Python that `python` means to the user: that of the active environment, else of PATH."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        root = os.environ.get(name)
+        if root:
+            inside = ("Scripts/python.exe", "python.exe") if os.name == "nt" else ("bin/python",)
+            for part in inside:
+                if (Path(root) / part).exists():
+                    return str(Path(root) / part)
+    found = shutil.which("python") or shutil.which("python3")
+    return os.path.abspath(found) if found else sys.executable

@@ -1,0 +1,106 @@
+"""`windlass top`: nodes and jobs, redrawn when something happens.
+
+It follows the feed; nothing polls. Without a terminal it prints one frame.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import Any
+
+from windlass.cli import moments, output
+from windlass.cli.node import HEAD as NODE_HEAD
+from windlass.cli.node import row as node_row
+from windlass.cli.ps import HEAD as JOB_HEAD
+from windlass.cli.ps import row as job_row
+from windlass.cli.session import WORDS, Session, verb
+from windlass.client import Client
+from windlass.client.jobs import Job
+from windlass.client.nodes import Node
+from windlass.core.errors import Unavailable, Unreachable
+
+QUIET_SECONDS = 0.25
+"""Events come in bursts: at most four frames a second."""
+
+
+@verb("top", outputs=WORDS, quiet=False)
+def command(session: Session) -> None:
+    """Nodes and jobs, live."""
+    nodes, jobs = look(session.client)
+    if session.form != "table":
+        session.one({"nodes": [n.data for n in nodes], "jobs": [j.data for j in jobs]})
+    elif sys.stdout.isatty():
+        try:
+            live(session.client, nodes, jobs)
+        except KeyboardInterrupt:
+            pass
+    else:
+        output.print_table(NODE_HEAD, [node_row(node) for node in nodes])
+        print()
+        output.print_table(JOB_HEAD, [job_row(job) for job in jobs])
+
+
+def look(client: Client) -> tuple[list[Node], list[Job]]:
+    jobs = client.jobs.list(limit=200)
+    live = [job for job in jobs if not job.done]
+    return client.nodes.list(), (live + [job for job in jobs if job.done][:10])[:40]
+
+
+def live(client: Client, nodes: list[Node], jobs: list[Job]) -> None:
+    """Draw until Ctrl-C. A thread of its own reads the feed and only sets a flag."""
+    from rich.live import Live
+
+    changed = threading.Event()
+    feeding = threading.Thread(
+        target=_feed, args=(Client(config=client.config), changed), daemon=True
+    )
+    feeding.start()
+    with Live(frame(client.url, nodes, jobs), screen=True, auto_refresh=False) as screen:
+        while True:
+            moved = changed.wait(timeout=1.0)  # a second: ages on the screen move too
+            if moved:
+                changed.clear()
+                try:
+                    nodes, jobs = look(client)
+                except (Unreachable, Unavailable):
+                    pass  # the frame says how old it is by standing still; the feed comes back
+            screen.update(frame(client.url, nodes, jobs), refresh=True)
+            if moved:
+                time.sleep(QUIET_SECONDS)
+
+
+def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+
+    def table(title: str, head: list[str], rows: list[list[Any]]) -> Table:
+        drawn = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
+        for name in head:
+            drawn.add_column(name, no_wrap=True, overflow="ellipsis")
+        for row in rows:
+            cells = ["" if cell is None else str(cell) for cell in row]
+            for at, name in enumerate(head):
+                if name == "STATE":
+                    colour = output.STATE_COLOURS.get(cells[at], "").replace("bright_black", "dim")
+                    cells[at] = f"[{colour}]{cells[at]}[/]" if colour else cells[at]
+            drawn.add_row(*cells)
+        return drawn
+
+    now = moments.clock(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    return Group(
+        f"[bold]windlass[/] {url}  {now}  (Ctrl-C ends)",
+        table("\nNodes", NODE_HEAD, [node_row(node) for node in nodes]),
+        table("\nJobs", JOB_HEAD, [job_row(job) for job in jobs]),
+    )
+
+
+def _feed(client: Client, changed: threading.Event) -> None:
+    while True:
+        try:
+            for _message in client.http.stream("/feed"):
+                changed.set()
+        except (Unreachable, Unavailable):
+            time.sleep(1.0)
+        changed.set()

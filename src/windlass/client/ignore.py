@@ -1,0 +1,89 @@
+"""What of a directory is not code: the rules of `.gitignore`, read by ourselves.
+
+Supported as git documents them: `#`, `!`, a trailing or leading slash, `*`, `?`, `[…]`, `**`;
+files in sub-directories too. The last rule that matches wins; inside a directory that is left
+out nothing is brought back (it is not even walked).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+ALWAYS = (
+    ".git/", ".hg/", ".svn/", ".venv/", "venv/", "__pycache__/", "*.pyc", "node_modules/",
+    ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".ipynb_checkpoints/", ".tox/", ".nox/",
+    ".idea/", ".vscode/", ".DS_Store", "*.egg-info/", "windlass-runs/", "wandb/", "mlruns/",
+    "lightning_logs/",
+)  # fmt: skip
+FILES = (".gitignore", ".windlassignore")
+
+
+@dataclass(frozen=True)
+class Rule:
+    pattern: re.Pattern[str]
+    keep: bool
+    only_directories: bool
+
+
+def rules(lines: Iterable[str], base: str = "") -> list[Rule]:
+    """The rules of one file that lies in `base` (relative to the root, without a slash)."""
+    found = []
+    for line in lines:
+        text = line.rstrip("\r\n")
+        if not text.endswith("\\ "):
+            text = text.rstrip(" ")
+        if not text or text.startswith("#"):
+            continue
+        keep = text.startswith("!")
+        text = text[1:] if keep or text.startswith("\\") else text
+        only_directories = text.endswith("/")
+        text = text.rstrip("/")
+        anchored = "/" in text
+        prefix = re.escape(base + "/") if base else ""
+        middle = "" if anchored else "(?:.*/)?"
+        try:
+            pattern = re.compile(prefix + middle + _expression(text.lstrip("/")))
+        except re.error:
+            continue  # git, too, lets a broken pattern match nothing
+        found.append(Rule(pattern, keep, only_directories))
+    return found
+
+
+def ignored(path: str, directory: bool, known: Sequence[Rule]) -> bool:
+    """`path` is relative, with slashes, on every system."""
+    for rule in reversed(known):
+        if rule.only_directories and not directory:
+            continue
+        if rule.pattern.fullmatch(path):
+            return not rule.keep
+    return False
+
+
+def _expression(glob: str) -> str:
+    out, at = [], 0
+    while at < len(glob):
+        rest = glob[at:]
+        if rest.startswith("**/"):
+            out.append("(?:.*/)?")
+            at += 3
+        elif rest.startswith("/**") and len(rest) == 3:
+            out.append("/.*")
+            at += 3
+        elif rest.startswith("*"):
+            out.append("[^/]*")
+            at += len(rest) - len(rest.lstrip("*"))
+        elif rest.startswith("?"):
+            out.append("[^/]")
+            at += 1
+        elif rest.startswith("[") and "]" in rest[2:]:
+            end = rest.index("]", 2)
+            inside = rest[1:end].replace("\\", "\\\\")
+            out.append("[" + ("^" + inside[1:] if inside.startswith("!") else inside) + "]")
+            at += end + 1
+        else:
+            skip = 1 if rest.startswith("\\") and len(rest) > 1 else 0
+            out.append(re.escape(rest[skip]))
+            at += 1 + skip
+    return "".join(out)

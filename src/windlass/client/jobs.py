@@ -1,0 +1,377 @@
+"""Jobs from the user's side: submit, look, follow, steer.
+
+What the server answers comes back as a `Job` (attributes) that keeps the answer itself in `data`.
+It is a plain dataclass, not the pydantic `JobView` of the server: importing pydantic would double
+the time until the first line of output, and a client must not break on a field it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from windlass.client import bundle as bundles
+from windlass.client.http import Http, new_key, path_of
+from windlass.client.sse import Message
+from windlass.core.errors import BundleMissing, InvalidInput, NotFound, Unavailable, Unreachable
+
+DONE = ("succeeded", "failed", "cancelled")
+STATES = ("held", "queued", "starting", "running", "stopping", *DONE)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the server showed it at one moment."""
+
+    id: str
+    name: str
+    project: str
+    user: str
+    state: str
+    framework: str
+    members: int
+    gpus: int
+    attempt: int
+    submitted: str
+    revision: int
+    command: str
+    reason: str = ""
+    wish: str | None = None
+    engine: str | None = None
+    failures: int = 0
+    exit_code: int | None = None
+    outcome: str | None = None
+    step: int | None = None
+    progress: float | None = None
+    queued: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    rerun_of: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def read(cls, answer: Mapping[str, Any]) -> Job:
+        known = {name: answer[name] for name in _FIELDS if name in answer}
+        return cls(**known, data=answer)
+
+    @property
+    def done(self) -> bool:
+        return self.state in DONE
+
+
+_FIELDS = tuple(item.name for item in fields(Job) if item.name != "data")
+
+
+class Jobs:
+    """The verbs. `ref` is an id, a unique prefix of one, or a name (then the newest)."""
+
+    def __init__(self, http: Http, *, project: str | None = None) -> None:
+        self._http = http
+        self._project = project
+
+    # -- make -------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        spec: Mapping[str, Any] | None = None,
+        /,
+        *,
+        code: str | os.PathLike[str] | bundles.Bundle | None = None,
+        idempotency_key: str | None = None,
+        **more: Any,
+    ) -> Job:
+        """A new job from the fields of a job file, e.g. `submit(run="python a.py", workers=2)`.
+
+        `code` is the directory to send with it. The same `idempotency_key` makes the same job,
+        however often it is sent. Raises InvalidInput, NeverFits, LimitExceeded, Unreachable …
+        """
+        answer = self._submit(spec, code, False, idempotency_key or new_key(), more)
+        return Job.read(answer)
+
+    def check(
+        self,
+        spec: Mapping[str, Any] | None = None,
+        /,
+        *,
+        code: str | os.PathLike[str] | bundles.Bundle | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """A dry run: the spec as the server understands it, and whether it would start now."""
+        return self._submit(spec, code, True, new_key(), more)
+
+    def _submit(
+        self,
+        spec: Mapping[str, Any] | None,
+        code: str | os.PathLike[str] | bundles.Bundle | None,
+        dry_run: bool,
+        key: str,
+        more: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        whole = {**(spec or {}), **more}
+        if self._project and "project" not in whole:
+            whole["project"] = self._project
+        packed = None
+        if code is not None:
+            about = dict(whole.get("code") or {})
+            packed = (
+                code
+                if isinstance(code, bundles.Bundle)
+                else bundles.scan(code, ignore=about.get("ignore", ()))
+            )
+            whole["code"] = {**about, "bundle": packed.digest}
+        body = {"spec": whole, "dry_run": dry_run}
+        try:
+            # Hopeful: the code is mostly there from the last time, and this saves a round trip.
+            answer = self._http.call("POST", "/jobs", body=body, key=key)
+        except BundleMissing:
+            if packed is None:
+                raise
+            bundles.upload(self._http, packed)
+            answer = self._http.call("POST", "/jobs", body=body, key=key)
+        return dict(answer)
+
+    def rerun(
+        self,
+        ref: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Job:
+        """A new job like `ref`, with changes. A parameter that the job's spec does not declare
+        is looked for in its command (`--lr 0.1`, `--lr=0.1`, `lr=0.1`) and changed there."""
+        params, changes = dict(params or {}), dict(changes or {})
+        if params and "run" not in changes:
+            spec = self.detail(ref)["spec"]
+            for name in [name for name in params if name not in (spec.get("params") or {})]:
+                changed = change_spec(spec, name, params.pop(name))
+                spec = {**spec, **changed}
+                changes |= changed
+        body = {"params": params, "changes": changes}
+        key = idempotency_key or new_key()
+        return Job.read(self._http.call("POST", path_of("jobs", ref, "rerun"), body=body, key=key))
+
+    # -- look -------------------------------------------------------------------------------
+
+    def get(self, ref: str) -> Job:
+        return Job.read(self.detail(ref))
+
+    def detail(self, ref: str) -> dict[str, Any]:
+        """The job with its spec and its attempts."""
+        answer: dict[str, Any] = self._http.get(path_of("jobs", ref))
+        return answer
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        user: str | None = None,
+        name: str | None = None,
+        project: str | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """Newest first, at most `limit`, however many pages that takes."""
+        found: list[Job] = []
+        before = None
+        while len(found) < limit:
+            page = self._http.get(
+                "/jobs",
+                {
+                    "state": state, "user": user, "name": name, "project": project,
+                    "limit": min(limit - len(found), 200), "before": before,
+                },
+            )  # fmt: skip
+            found += [Job.read(item) for item in page["items"]]
+            before = page.get("next")
+            if not before or not page["items"]:
+                break
+        return found
+
+    def why(self, ref: str) -> dict[str, Any]:
+        """`sentence`, `evidence`, `next`: why it waits, failed, is slow or was stopped."""
+        answer: dict[str, Any] = self._http.get(path_of("jobs", ref, "why"))
+        return answer
+
+    def events(self, ref: str, *, after: int | None = None) -> Sequence[dict[str, Any]]:
+        answer = self._http.get(path_of("jobs", ref, "events"), {"after": after})
+        return list(answer["items"])
+
+    def logs(
+        self,
+        ref: str,
+        *,
+        rank: str | None = None,
+        stream: str | None = None,
+        since: str | None = None,
+        grep: str | None = None,
+        tail: int | None = None,
+        attempt: int | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Lines kept so far: `{"rank", "stream", "at", "offset", "text"}`, in order of time."""
+        query = {
+            "rank": rank, "stream": stream, "since": since, "grep": grep, "tail": tail,
+            "attempt": attempt, "format": "json",
+        }  # fmt: skip
+        for line in self._http.text(path_of("jobs", ref, "logs"), query):
+            if line.strip():
+                yield json.loads(line)
+
+    def metrics(self, ref: str, *, key: str | None = None) -> Sequence[dict[str, Any]]:
+        """Series: `{"key", "rank", "points": [[step, ms, value], …]}`."""
+        return list(self._http.get(path_of("jobs", ref, "metrics"), {"key": key})["series"])
+
+    def checkpoints(self, ref: str) -> Sequence[dict[str, Any]]:
+        return list(self._http.get(path_of("jobs", ref, "checkpoints"))["items"])
+
+    # -- follow -----------------------------------------------------------------------------
+
+    def stream(
+        self,
+        ref: str,
+        *,
+        cursor: str | None = None,
+        patience_seconds: float = 600.0,
+        broken: Callable[[WindlassProblem], None] | None = None,
+    ) -> Iterator[Message]:
+        """Events, log output and the end of a job, as they happen; ends after `end`.
+
+        A server that goes away and comes back is waited for, and nothing is delivered twice:
+        each message has the cursor from which the next connection goes on.
+        """
+        lost_at: float | None = None
+        while True:
+            try:
+                for message in self._http.stream(
+                    path_of("jobs", ref, "stream"), {"cursor": cursor}
+                ):
+                    lost_at = None
+                    cursor = message.id or cursor
+                    yield message
+                    if message.event == "end":
+                        return
+                problem: WindlassProblem = Unreachable("the server ended the stream")
+            except (Unreachable, Unavailable) as err:
+                problem = err
+            if lost_at is None:
+                lost_at = time.monotonic()
+                if broken is not None:
+                    broken(problem)
+            if time.monotonic() - lost_at > patience_seconds:
+                raise problem
+            time.sleep(0.2)
+
+    def wait(
+        self, ref: str, *, timeout_seconds: float | None = None, patience_seconds: float = 600.0
+    ) -> Job:
+        """Block until the job is done. Raises TimeoutError when `timeout_seconds` pass first."""
+        started = time.monotonic()
+        job = self.get(ref)
+        lost_at: float | None = None
+        while not job.done:
+            left = 60.0
+            if timeout_seconds is not None:
+                left = min(left, timeout_seconds - (time.monotonic() - started))
+                if left <= 0:
+                    raise TimeoutError(f"{job.name} is {job.state} after {timeout_seconds:g} s")
+            try:
+                feed = self._http.stream("/feed", {"job": job.id}, idle_seconds=max(left, 0.05))
+                job = self.get(job.id)  # after the feed is open: no end can be missed between
+                lost_at = None
+                while not job.done:
+                    if _ends(next(feed, None)):
+                        job = self.get(job.id)
+                        break
+            except (Unreachable, Unavailable) as err:
+                lost_at = lost_at or time.monotonic()
+                if time.monotonic() - lost_at > patience_seconds:
+                    raise err
+        return job
+
+    # -- steer ------------------------------------------------------------------------------
+
+    def stop(self, ref: str, *, reason: str = "", now: bool = False) -> Job:
+        """Ask it to stop, with time to save a checkpoint; `now`: without."""
+        body = {"reason": reason, "now": now}
+        path = path_of("jobs", ref, "stop")
+        return Job.read(self._http.call("POST", path, body=body, repeatable=True))
+
+    def release(self, ref: str) -> Job:
+        path = path_of("jobs", ref, "release")
+        return Job.read(self._http.call("POST", path, body={}, repeatable=True))
+
+    def restart(self, ref: str) -> Job:
+        """End the attempt and start the next, from the newest checkpoint."""
+        return Job.read(self._http.call("POST", path_of("jobs", ref, "restart"), body={}))
+
+    def debug(
+        self, ref: str, kind: str, *, rank: int | None = None, seconds: int = 10
+    ) -> dict[str, Any]:
+        """`stack`, `profile` or `attach`: what the job's workers answered, rank by rank."""
+        answer: dict[str, Any] = self._http.call(
+            "POST",
+            path_of("jobs", ref, "debug"),
+            body={"kind": kind, "rank": rank, "seconds": seconds},
+            timeout_seconds=seconds + 45,
+        )
+        return answer
+
+    def delete(self, ref: str) -> None:
+        """Remove a finished job with its files."""
+        try:
+            self._http.call("DELETE", path_of("jobs", ref), repeatable=False)
+        except NotFound:
+            raise NotFound(f"no job {ref!r}", hint="`windlass ps -a` lists them") from None
+
+
+WindlassProblem = Unreachable | Unavailable
+
+
+def _ends(message: Message | None) -> bool:
+    if message is None:
+        return True
+    value = message.json()
+    return isinstance(value, dict) and value.get("state") in DONE
+
+
+def change_words(words: Sequence[str], name: str, value: Any) -> list[str] | None:
+    """The command with one parameter changed, or None when it does not have it."""
+    text = str(value)
+    spellings = {name, name.replace("_", "-")}
+    for at, word in enumerate(words):
+        bare, equals, _ = word.partition("=")
+        if bare.lstrip("-") not in spellings:
+            continue
+        if equals:
+            return [*words[:at], f"{bare}={text}", *words[at + 1 :]]
+        if word.startswith("-") and at + 1 < len(words) and at > 0:
+            return [*words[: at + 1], text, *words[at + 2 :]]
+    return None
+
+
+def change_spec(spec: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """The parts of a spec that change when a parameter in its command does."""
+    changes: dict[str, Any] = {}
+    run = change_words(spec.get("run") or (), name, value)
+    if run:
+        changes["run"] = run
+    roles = {role: dict(about) for role, about in (spec.get("roles") or {}).items()}
+    touched = False
+    for about in roles.values():
+        words = change_words(about.get("run") or (), name, value)
+        if words:
+            about["run"] = words
+            touched = True
+    if touched:
+        changes["roles"] = roles
+    if not changes:
+        declared = ", ".join(spec.get("params") or {}) or "none"
+        raise InvalidInput(
+            f"this job has no parameter {name!r}: not among its params ({declared}), "
+            f"not in its command as --{name} or {name}=",
+            hint="declare it: windlass run --param lr=0.1 -- python train.py --lr '${lr}'",
+        )
+    return changes

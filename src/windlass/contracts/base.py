@@ -1,0 +1,122 @@
+"""The words of a contract: a gang with its addresses goes in, each rank's environment comes out.
+
+A contract is a pure function: no clock, no file, no socket. The server evaluates it once, when
+the whole gang has registered, so every rank is told the same story.
+
+Global ranks are dealt role by role in the order of `ROLE_ORDER` (roles that it does not name
+follow, by name), within a role member by member, within a member by local rank:
+
+    chief-0  worker-0  worker-0  worker-1  worker-1  ps-0
+    rank 0   rank 1    rank 2    rank 3    rank 4    rank 5
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
+
+ROLE_ORDER = ("chief", "master", "launcher", "scheduler", "worker", "ps", "server", "evaluator")
+
+FILES = "@files@"
+"""In a value of a rank's environment: the folder where the worker puts that rank's files."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a gang, where it stands, and the ports it holds (one for each rank)."""
+
+    role: str
+    index: int
+    nproc: int
+    node: str
+    host: str
+    ports: Tuple[int, ...]
+    command: Tuple[str, ...] = ()
+    gpus: int = 0
+    ifname: Optional[str] = None
+
+    @property
+    def name(self) -> str:
+        return "%s-%d" % (self.role, self.index)
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A whole gang. By role: `minimum` (absent: its count) and `finish` (absent: all)."""
+
+    job_id: str
+    job_name: str
+    attempt: int
+    members: Tuple[Member, ...]
+    minimum: Mapping[str, int] = field(default_factory=dict)
+    finish: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def ordered(self) -> Tuple[Member, ...]:
+        """The members in the order in which ranks are dealt."""
+
+        def place(member: Member) -> Tuple[int, str, int]:
+            known = member.role in ROLE_ORDER
+            order = ROLE_ORDER.index(member.role) if known else len(ROLE_ORDER)
+            return (order, "" if known else member.role, member.index)
+
+        return tuple(sorted(self.members, key=place))
+
+    @cached_property
+    def world_size(self) -> int:
+        return sum(member.nproc for member in self.members)
+
+    @cached_property
+    def first_ranks(self) -> Dict[str, int]:
+        """The global rank of each member's first process, by the member's name."""
+        ranks: Dict[str, int] = {}
+        following = 0
+        for member in self.ordered:
+            ranks[member.name] = following
+            following += member.nproc
+        return ranks
+
+    @cached_property
+    def nodes(self) -> Tuple[str, ...]:
+        """The nodes, in the order in which ranks reach them."""
+        return tuple(dict.fromkeys(member.node for member in self.ordered))
+
+    def of_role(self, role: str) -> Tuple[Member, ...]:
+        return tuple(member for member in self.ordered if member.role == role)
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """One process that the worker starts: which rank of which member it is."""
+
+    member: Member
+    local_rank: int
+    rank: int
+
+
+class Contract(Protocol):
+    """What a framework's module offers. All pure."""
+
+    name: str
+    gpus: str
+    """`member`: each rank sees all its member's devices; `rank`: they are dealt over the ranks."""
+
+    def reserved(self) -> FrozenSet[str]:
+        """The launch variables of this framework, which a user may not set."""
+
+    def ranks_started_by_worker(self, member: Member) -> int:
+        """How many processes the worker starts for a member: its ranks, or one launcher."""
+
+    def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
+        """What this framework adds to the environment of one process."""
+
+    def files(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
+        """What this framework wants as files, by name; `FILES` is their folder."""
+
+
+def places(contract: Contract, gang: Gang, member: Member) -> List[RankPlace]:
+    """The processes that the worker starts for a member."""
+    first = gang.first_ranks[member.name]
+    started = contract.ranks_started_by_worker(member)
+    return [RankPlace(member, local_rank, first + local_rank) for local_rank in range(started)]

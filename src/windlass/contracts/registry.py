@@ -1,0 +1,87 @@
+"""How contracts are found, and the one call the server makes: `rendezvous(framework, gang)`.
+
+A framework is an entry point of the group `windlass.frameworks`, ours through the same door. Where
+the package was not installed (a checkout, a zipapp) the table below stands in for ours.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import Any, Dict, FrozenSet, Iterable, List, cast
+
+from windlass.contracts import neutral
+from windlass.contracts.base import Contract, Gang, places
+
+GROUP = "windlass.frameworks"
+
+BUILT_IN = {
+    "python": "windlass.contracts.python:PythonContract",
+    "pytorch": "windlass.contracts.pytorch:PyTorchContract",
+}
+
+
+class UnknownFramework(ValueError):
+    """No contract has that name; the message lists those that exist."""
+
+
+def names() -> List[str]:
+    """Every framework that can be asked for."""
+    return sorted({*BUILT_IN, *(point.name for point in _entry_points())})
+
+
+def contract(framework: str) -> Contract:
+    """The contract of a framework. Raises UnknownFramework."""
+    for point in _entry_points():
+        if point.name == framework:
+            return cast(Contract, point.load()())
+    if framework not in BUILT_IN:
+        raise UnknownFramework("no framework %r; known: %s" % (framework, ", ".join(names())))
+    module, _, name = BUILT_IN[framework].partition(":")
+    return cast(Contract, getattr(import_module(module), name)())
+
+
+def reserved(framework: str) -> FrozenSet[str]:
+    """The variables a job of this framework may not set (and none that starts with WINDLASS_)."""
+    return neutral.reserved() | contract(framework).reserved()
+
+
+def refused(framework: str, names: Iterable[str]) -> List[str]:
+    """Which of these variables of a user would override a launch variable."""
+    taken = reserved(framework)
+    return sorted(
+        name for name in names if name in taken or name.startswith(neutral.RESERVED_PREFIX)
+    )
+
+
+def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
+    """For each node of a whole gang, what its worker needs: the `rendezvous` of the protocol
+    without the fields that only the server knows (resume_from, deadline, token, url)."""
+    found = contract(framework)
+    finish = {member.role: gang.finish.get(member.role, "all") for member in gang.ordered}
+    answers: Dict[str, Dict[str, Any]] = {
+        node: {"members": [], "finish": finish, "nodes": len(gang.nodes)} for node in gang.nodes
+    }
+    neutral_files = neutral.files(gang)
+    for member in gang.ordered:
+        ranks = [
+            {
+                "rank": place.rank,
+                "env": {
+                    **neutral.environment(gang, place),
+                    **found.environment(gang, place),
+                },
+                "files": {**neutral_files, **found.files(gang, place)},
+            }
+            for place in places(found, gang, member)
+        ]
+        answers[member.node]["members"].append(
+            {"role": member.role, "index": member.index, "gpus": found.gpus, "ranks": ranks}
+        )
+    return answers
+
+
+def _entry_points() -> List[metadata.EntryPoint]:
+    points: Any = metadata.entry_points()
+    # Python 3.8 and 3.9 give a dict of groups.
+    chosen = points.get(GROUP, ()) if isinstance(points, dict) else points.select(group=GROUP)
+    return list(chosen)

@@ -1,0 +1,33 @@
+"""What happened, as the feed tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from windlass.core.strict import Strict
+
+KINDS: dict[str, str] = {
+    "submitted": "a job was accepted",
+    "moved": "a job changed its state (`data.from`, `data.to`)",
+    "attempt": "an attempt changed its state",
+    "wished": "somebody asked for a stop, a restart or a release",
+    "checkpoint": "a checkpoint was registered",
+    "bad-checkpoint": "a checkpoint failed its digest and is left aside",
+    "hung": "a rank made no progress past its limit; the stacks are in `data`",
+    "dropped": "output over the rate limit was dropped",
+    "note": "something worth knowing",
+    "node": "a node came, went, or became unhealthy",
+}
+
+
+class EventView(Strict):
+    cursor: str
+    job: str | None
+    job_name: str | None
+    seq: int
+    attempt: int | None
+    kind: str
+    at: str
+    state: str | None
+    reason: str
+    data: dict[str, Any]

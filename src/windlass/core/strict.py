@@ -1,0 +1,120 @@
+"""The one base of everything that crosses a process: strict types, no surprises.
+
+A plain pydantic model takes `"1"` and `true` as integers, NaN as a float, NUL and lone
+surrogates as text (PostgreSQL and the JSON encoder then fail later), and ignores fields it
+does not know. This one takes none of that.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+MAX_INT = 2**63 - 1
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        str_max_length=65536,
+        hide_input_in_errors=False,
+        ser_json_inf_nan="null",
+        use_enum_values=False,
+    )
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _clean(text: str) -> str:
+    if "\0" in text:
+        raise PydanticCustomError("nul", "a NUL character is not allowed in text")
+    if not text.isascii() and _SURROGATE.search(text):
+        raise PydanticCustomError("surrogate", "a lone surrogate is not text")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_clean)]
+Line = Annotated[str, AfterValidator(_clean), Field(max_length=4096)]
+Lines = Annotated[tuple[Line, ...], Field(strict=False, max_length=4096)]
+"""A list of lines; not strict about list or tuple, strict about what is in it."""
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
+
+_NAME = r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$"
+Name = Annotated[str, Field(pattern=_NAME, max_length=40)]
+
+_UNITS = {
+    "": 1, "b": 1,
+    "k": 1000, "kb": 1000, "m": 1000**2, "mb": 1000**2, "g": 1000**3, "gb": 1000**3,
+    "t": 1000**4, "tb": 1000**4,
+    "ki": 1024, "kib": 1024, "mi": 1024**2, "mib": 1024**2, "gi": 1024**3, "gib": 1024**3,
+    "ti": 1024**4, "tib": 1024**4,
+}  # fmt: skip
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def parse_bytes(value: Any) -> Any:
+    """`8GiB`, `512m`, `1.5g` or a plain integer, as bytes."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]*)\s*", value)
+    if not found or found[2].lower() not in _UNITS:
+        raise PydanticCustomError(
+            "bytes", "a size is a number with a unit, such as 512MiB or 8GiB"
+        )
+    return int(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def parse_duration_ms(value: Any) -> Any:
+    """`90s`, `20m`, `6h`, `1h30m`, `2d`, or a number of seconds, as milliseconds."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return round(value * 1000) if abs(value) < 1e15 else value
+    if not isinstance(value, str):
+        return value
+    if not re.fullmatch(r"\s*([0-9]{1,12}(\.[0-9]{1,6})?(ms|[smhdw])\s*)+", value):
+        raise PydanticCustomError("duration", "a duration is like 90s, 20m, 6h, 1h30m or 2d")
+    parts = re.findall(r"([0-9.]+)(ms|[smhdw])", value)
+    return round(sum(float(number) * _SECONDS[unit] for number, unit in parts) * 1000)
+
+
+def format_duration(ms: int) -> str:
+    """The shortest text that `parse_duration_ms` reads back as the same number."""
+    for unit in ("w", "d", "h", "m", "s"):
+        size = int(_SECONDS[unit] * 1000)
+        if ms and ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
+_TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number", "minimum": 0}]}
+
+Bytes = Annotated[
+    int,
+    BeforeValidator(parse_bytes),
+    Field(ge=0, le=MAX_INT),
+    WithJsonSchema({**_TEXT_OR_NUMBER, "description": "bytes, or a text such as 8GiB"}),
+]
+DurationMs = Annotated[
+    int,
+    BeforeValidator(parse_duration_ms),
+    Field(ge=0, le=MAX_INT),
+    PlainSerializer(format_duration),
+    WithJsonSchema({**_TEXT_OR_NUMBER, "description": "seconds, or a text such as 20m or 1h30m"}),
+]
+"""Milliseconds inside; outside a text such as `6h`, or a number of seconds."""

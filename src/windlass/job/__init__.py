@@ -1,0 +1,14 @@
+"""Inside the user's process: where am I, log this, save that.
+
+Standard library only and readable by Python 3.8, since it runs in the user's own interpreter.
+Works with no server too: then everything goes to a local folder.
+
+    context.py     where this process stands: job, attempt, rank, folders
+    log.py         metrics and progress
+    spool.py       the file they go to, one line per call
+    checkpoint.py  the one writer of checkpoints, and where to resume from
+    gang.py        how the ranks of a gang make one checkpoint together
+    manifest.py    what a checkpoint is on disk; runs alone, without this package
+    registry.py    telling the server about a checkpoint
+    stop.py        SIGTERM as a question a training loop can ask
+"""

@@ -1,0 +1,167 @@
+"""`python -m windlass.server`: one server process. `windlass up` starts it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import uvloop
+
+from windlass import __version__
+from windlass.core.errors import WindlassError
+from windlass.core.strict import parse_duration_ms
+from windlass.server.private import write_private
+from windlass.server.settings import DAY_MS, Settings
+
+
+def main() -> int:
+    options = _options().parse_args()
+    home = Path(options.home).expanduser().absolute()
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _loopback(options.host) and not options.insecure:
+        print(
+            f"windlass: {options.host} can be reached from other machines, and this server speaks plain HTTP.\n"
+            "  Put TLS in front of it and bind to 127.0.0.1, or add --insecure if the network is yours alone.",
+            file=sys.stderr,
+        )
+        return 2
+    logging.basicConfig(
+        level=os.environ.get("WINDLASS_LOG", "INFO").upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    try:
+        listening = _listen(options.host, options.port)
+    except OSError as err:
+        print(
+            f"windlass: cannot listen on {options.host}:{options.port}: {err.strerror}",
+            file=sys.stderr,
+        )
+        return 1
+    settings = Settings(
+        home=home, host=options.host, port=listening.getsockname()[1], database=options.database,
+        fake_nodes=options.fake_nodes, fake_gpus=options.fake_gpus, ttl_ms=options.ttl,
+        hosts=tuple(options.allow_host), loops=options.loops != "off", insecure=options.insecure,
+    )  # fmt: skip
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, listening))
+    except WindlassError as err:
+        print(
+            f"windlass: {err.message}" + (f"\n  {err.hint}" if err.hint else ""), file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+async def _serve(settings: Settings, listening: socket.socket) -> None:
+    import uvicorn
+
+    from windlass.server.app import create_app, running
+
+    async with running(settings, _worker_command(settings.home)) as parts:
+        config = uvicorn.Config(
+            create_app(parts), log_config=None, access_log=False, http="httptools", loop="none",
+            ws="none", lifespan="off", timeout_graceful_shutdown=1, server_header=False,
+            date_header=False, timeout_keep_alive=75, backlog=2048,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        note = settings.home / "server.json"
+        write_private(note, json.dumps(_about(settings)))
+        logging.getLogger("windlass.server").info("%s answers at %s", __version__, settings.url)
+        try:
+            await serving
+        finally:
+            note.unlink(missing_ok=True)
+
+
+def _about(settings: Settings) -> dict[str, object]:
+    """What others need to find this process, and to know that it is this one."""
+    import psutil
+
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    stat = Path("/proc/self/stat")
+    start: float = psutil.Process().create_time()
+    if stat.exists():
+        start = int(stat.read_text().rpartition(")")[2].split()[19])
+    return {
+        "pid": os.getpid(),
+        "start_time": start,
+        "boot_id": boot_id.read_text().strip() if boot_id.exists() else "",
+        "url": settings.url,
+        "version": __version__,
+    }
+
+
+def _worker_command(home: Path) -> list[str]:
+    """The worker as one file in `home`, packed anew when this release's differs."""
+    packed = home / "worker.pyz"
+    subprocess.run(
+        [sys.executable, "-m", "windlass.worker.pack", str(packed)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return [sys.executable, "-I", "-S", str(packed)]
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.bind((host, port))
+    return listening
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _duration(text: str) -> int:
+    try:
+        return int(parse_duration_ms(text))
+    except Exception as err:
+        raise argparse.ArgumentTypeError(f"{text!r}: {err}") from err
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m windlass.server", description=__doc__)
+    home = os.environ.get("WINDLASS_HOME") or "~/.windlass"
+    parser.add_argument("--home", default=home, help="where everything of this server lives")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=7400, help="0 takes a free one")
+    parser.add_argument("--database", default=os.environ.get("WINDLASS_DATABASE", ""),
+                        help="postgresql://… instead of a SQLite file in home")  # fmt: skip
+    parser.add_argument(
+        "--fake-nodes", type=int, default=0, help="split this machine into so many nodes"
+    )
+    parser.add_argument(
+        "--fake-gpus", type=int, default=0, help="GPUs that each node pretends to have"
+    )
+    parser.add_argument(
+        "--ttl", type=_duration, default=30 * DAY_MS, help="finished jobs are removed after this"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", default=[], help="another name this server answers to"
+    )
+    parser.add_argument("--loops", choices=("on", "off"), default="on", help="off: API only")
+    parser.add_argument(
+        "--insecure", action="store_true", help="allow a bind beyond loopback without TLS"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""A call that was let in, and the use of its signature.
+
+A signature that changes something is taken once. Its hash goes into the caller's own write
+transaction, so it costs no commit of its own, and a write that fails does not use it up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, delete
+from sqlalchemy.dialects import postgresql, sqlite
+
+from windlass.core.access import CallerKind, Principal
+from windlass.core.errors import SignatureReused
+from windlass.server.access.tables import signatures
+
+NOBODY = Principal(kind=CallerKind.USER, project_id="")
+"""The caller of a public route."""
+
+
+@dataclass(slots=True)
+class Call:
+    """Who calls, and what the signature of a changing call still has to pay."""
+
+    principal: Principal
+    request_id: str = ""
+    signature_hash: str | None = None
+    """Set for a signed call of a changing method: must be spent."""
+    expires_ms: int = 0
+    content_sha256: str | None = None
+    """The hash of the body that was signed; a streamed one is held to it at its last byte."""
+    settled: bool = field(default=False)
+    """The signature was spent, or the route declared that a repeat changes nothing."""
+
+    @property
+    def owes(self) -> bool:
+        return self.signature_hash is not None and not self.settled
+
+    def changed_nothing(self) -> None:
+        """For a route that turned out to change nothing (a dry run): no need to spend."""
+        self.settled = True
+
+
+def spend(conn: Connection, call: Call) -> None:
+    """Use up the call's signature in this transaction; `SignatureReused` when it already was.
+
+    Every changing route calls this first in its write; a signed call that was answered well
+    without it is turned into a 500, so that a forgotten one is found by its first test.
+    """
+    if call.signature_hash is None:
+        return
+    insert = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
+    statement = (
+        insert(signatures)
+        .values(hash=call.signature_hash, expires_ms=call.expires_ms)
+        .on_conflict_do_nothing(index_elements=["hash"])
+        .returning(signatures.c.hash)  # a count of inserted rows is not kept on PostgreSQL
+    )
+    if conn.execute(statement).first() is None:
+        raise SignatureReused(
+            "this signature was already used", hint="sign again, with the same Idempotency-Key"
+        )
+    call.settled = True
+
+
+def sweep(conn: Connection, now_ms: int) -> int:
+    """Forget signatures that are out of their window anyway."""
+    return conn.execute(delete(signatures).where(signatures.c.expires_ms < now_ms)).rowcount

@@ -1,0 +1,81 @@
+"""/api/v1/feed: what happens in a project, live and resumable."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header
+from fastapi.responses import StreamingResponse
+from sqlalchemy import Connection, select
+
+from windlass.core.access import Right
+from windlass.core.errors import InvalidInput
+from windlass.server import feed as feeds
+from windlass.server import sse
+from windlass.server.access.calls import Call
+from windlass.server.http.marks import require
+from windlass.server.http.query import QueryLine
+from windlass.server.jobs import service, views
+from windlass.server.jobs.tables import jobs
+from windlass.server.parts import Parts, Wired
+
+router = APIRouter(prefix="/api/v1", tags=["feed"])
+_LIVE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+@router.get("/feed", response_class=StreamingResponse)
+async def follow(
+    call: Annotated[Call, Depends(require(Right.FEED_READ))],
+    parts: Wired,
+    cursor: QueryLine | None = None,
+    job: QueryLine | None = None,
+    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=64)] = None,
+) -> StreamingResponse:
+    """Events of the project as server-sent events, each once and in order. Without a cursor only
+    what happens from now on; `cursor=0` tells all that is known."""
+    given = last_event_id or cursor
+    if given is not None and not (given.isdigit() and len(given) < 19):
+        raise InvalidInput(f"cursor: a number that the feed gave as `id` (found {given[:80]!r})")
+    job_id = None
+    if job is not None:
+        found = await parts.store.read(lambda conn: service.find(conn, call.principal, job))
+        job_id = found["id"]
+    start = int(given) if given is not None else await parts.store.read(feeds.last_position)
+    source = _events(parts, start, call.principal.project_id, job_id)
+    return StreamingResponse(source, media_type="text/event-stream", headers=_LIVE)
+
+
+async def _events(
+    parts: Parts, cursor: int, project_id: str, job_id: str | None
+) -> AsyncIterator[bytes]:
+    names: dict[str, str] = {}
+    yield sse.PING  # the answer's head goes out at once
+    async with aclosing(parts.feed.follow(cursor, project_id, job_id)) as rows:
+        source = aiter(rows)
+        following = asyncio.ensure_future(anext(source))
+        try:
+            while True:
+                done, _ = await asyncio.wait((following,), timeout=sse.PING_SECONDS)
+                if not done:
+                    yield sse.PING
+                    continue
+                row = following.result()
+                following = asyncio.ensure_future(anext(source))
+                if row.job_id and row.job_id not in names:
+                    names[row.job_id] = await _name(parts, row.job_id)
+                view = views.event_view(row._mapping, names).model_dump(mode="json")
+                yield sse.message("event", view, str(row.position))
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def _name(parts: Parts, job_id: str) -> str:
+    def look(conn: Connection) -> str:
+        found = conn.execute(select(jobs.c.name).where(jobs.c.id == job_id)).scalar()
+        return str(found or "")
+
+    return await parts.store.read(look)

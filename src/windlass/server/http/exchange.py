@@ -1,0 +1,30 @@
+"""One request and its answer, as far as the layers around a route must know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from windlass.server.access.calls import Call
+
+_KEY = "windlass.exchange"
+
+
+class Exchange:
+    __slots__ = ("call", "request_id")
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.call: Call | None = None
+        """Set once the caller is known."""
+
+
+def begin(scope: MutableMapping[str, Any], request_id: str) -> Exchange:
+    exchange = scope[_KEY] = Exchange(request_id)
+    return exchange
+
+
+def of(scope: MutableMapping[str, Any]) -> Exchange:
+    """The exchange of a scope; a new one where no outer layer began it."""
+    found = scope.get(_KEY)
+    return found if isinstance(found, Exchange) else begin(scope, "")

@@ -1,0 +1,269 @@
+"""The outer wall: what a request may be at all, before anyone asks who sent it.
+
+Pure ASGI and in one layer, because it is on the path of every call. It caps headers and bodies
+(as they arrive: the server below has no cap of its own), answers only to its own names (so that
+a page which points its own name at 127.0.0.1 gets nothing), refuses what another site's page
+made the browser send, gives each request a number, and turns whatever is raised inside into an
+answer. All rules are lists of what is allowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from windlass.core.errors import (
+    Forbidden,
+    Internal,
+    InvalidInput,
+    TooLarge,
+    WindlassError,
+)
+from windlass.core.explain import found
+from windlass.core.signing import SAFE_METHODS
+from windlass.server.http import errors, exchange
+
+log = logging.getLogger("windlass.server.http")
+
+MIB = 1024 * 1024
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
+METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
+CLIENT_HEADER = b"x-wl-client"
+"""A header no form can send: a call that rides on a cookie must carry it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """A route's own cap on its body."""
+
+    method: str
+    prefix: str
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    hosts: frozenset[str] = LOOPBACK
+    """Names (lower case, without port) this server answers to."""
+    origins: frozenset[str] = frozenset()
+    """Origins other than its own whose pages may call it."""
+    body_bytes: int = MIB
+    caps: tuple[Cap, ...] = (Cap("PUT", "/api/v1/blobs/", 64 * MIB),)
+    max_headers: int = 100
+    header_bytes: int = 32 * 1024
+    path_bytes: int = 4096
+    pause_seconds: float = 20.0
+    """A body that stops arriving for this long is given up."""
+
+    @staticmethod
+    def answering_to(hosts: Iterable[str]) -> Rules:
+        return Rules(hosts=LOOPBACK | {host.lower() for host in hosts})
+
+
+class Limits:
+    """`app.add_middleware(Limits, rules=…)`, added last so that it is the outermost."""
+
+    def __init__(self, app: ASGIApp, rules: Rules | None = None) -> None:
+        self.app = app
+        self.rules = rules or Rules()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            await self._websocket(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        current = exchange.begin(scope, secrets.token_hex(8))
+        added = [
+            (b"x-wl-request-id", current.request_id.encode()),
+            (b"x-content-type-options", b"nosniff"),
+        ]
+        started = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                if current.call is not None and current.call.owes and message["status"] < 400:
+                    raise Internal("a route changed something and did not spend the signature")
+                started = True
+                message["headers"] = [*message.get("headers", ()), *added]
+            await send(message)
+
+        failure: Response
+        try:
+            length = self._judge(scope)
+            cap = self._cap(scope)
+            if length > cap:
+                raise _too_large(cap)
+            await self.app(scope, self._counted(receive, cap), send_on)
+            return
+        except ClientDisconnect:
+            return
+        except WindlassError as error:
+            if isinstance(error, Internal):
+                failure = errors.internal(error, current.request_id, _what(scope))
+            else:
+                failure = errors.answer(error, current.request_id)
+        except Exception as error:
+            failure = errors.internal(error, current.request_id, _what(scope))
+        if not started:
+            current.call = None
+            # The rest of the request was not read: it must not be taken for the next one.
+            failure.headers["connection"] = "close"
+            await failure(scope, receive, send_on)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        current = exchange.begin(scope, secrets.token_hex(8))
+        accepted = over = False
+
+        async def send_on(message: Message) -> None:
+            nonlocal accepted, over
+            accepted = accepted or message["type"] == "websocket.accept"
+            over = over or message["type"] not in ("websocket.accept", "websocket.send")
+            await send(message)
+
+        try:
+            self._judge(scope)
+            await self.app(scope, receive, send_on)
+            return
+        except WindlassError as error:
+            failure = errors.answer(error, current.request_id)
+        except Exception as error:
+            failure = errors.internal(error, current.request_id, _what(scope))
+        if over:
+            return
+        if accepted:
+            await send({"type": "websocket.close", "code": 1011})
+        elif "websocket.http.response" in scope.get("extensions", {}):
+            start = "websocket.http.response.start"
+            await send(
+                {"type": start, "status": failure.status_code, "headers": failure.raw_headers}
+            )
+            await send({"type": "websocket.http.response.body", "body": failure.body})
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _judge(self, scope: Scope) -> int:
+        """The body's announced length, once the head of the request is allowed."""
+        rules = self.rules
+        headers = scope["headers"]
+        if len(headers) > rules.max_headers:
+            raise TooLarge(f"more than {rules.max_headers} headers")
+        size = 0
+        host = origin = site = mode = None
+        cookie = client = False
+        length = 0
+        for name, value in headers:
+            size += len(name) + len(value)
+            if name == b"host":
+                if host is not None:
+                    raise InvalidInput("more than one Host header")
+                host = value
+            elif name == b"content-length":
+                length = int(value) if value.isdigit() and len(value) < 19 else 2**63
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+            elif name == b"sec-fetch-mode":
+                mode = value
+            elif name == b"cookie":
+                cookie = True
+            elif name == CLIENT_HEADER:
+                client = True
+        if size > rules.header_bytes:
+            raise TooLarge(f"headers of more than {rules.header_bytes} bytes")
+        path = scope["path"]
+        if len(scope.get("raw_path") or path) > rules.path_bytes or "\0" in path:
+            raise InvalidInput(f"a path has at most {rules.path_bytes} bytes and no NUL")
+        self._judge_host(host)
+        websocket = scope["type"] == "websocket"
+        if not websocket and scope["method"] not in METHODS:
+            raise InvalidInput(f"no method {found(scope['method'])}")
+        if websocket or scope["method"] not in SAFE_METHODS:
+            own = self._judge_origin(scope, host or b"", origin)
+            own = self._judge_fetch(site, mode, websocket) or own
+            if cookie and not (own and (client or websocket)):
+                raise Forbidden("a call with a cookie needs its own Origin and X-Wl-Client")
+        return length
+
+    def _judge_host(self, host: bytes | None) -> None:
+        name = (host or b"").decode("latin-1").lower()
+        name, colon, port = (
+            (name, "", "") if name.endswith("]") or ":" not in name else name.rpartition(":")
+        )
+        if name not in self.rules.hosts or (colon and not port.isdigit()):
+            raise Forbidden(
+                f"this server does not answer to the name {found(name)}",
+                hint="start the server with this name among its allowed hosts",
+            )
+
+    def _judge_origin(self, scope: Scope, host: bytes, origin: bytes | None) -> bool:
+        """Whether an Origin is there and is ours; a foreign one (`null` too) is refused."""
+        if origin is None:
+            return False
+        scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+        text = origin.decode("latin-1").lower()
+        if (
+            text != f"{scheme}://{host.decode('latin-1').lower()}"
+            and text not in self.rules.origins
+        ):
+            raise Forbidden(f"a page of {found(text)} may not call this server")
+        return True
+
+    def _judge_fetch(self, site: bytes | None, mode: bytes | None, websocket: bool) -> bool:
+        """Whether the browser says that our own page calls; any other page is refused."""
+        if site is not None and site != b"same-origin":
+            raise Forbidden("a page of another site may not call this server")
+        allowed = (
+            (b"cors", b"same-origin", b"websocket") if websocket else (b"cors", b"same-origin")
+        )
+        if mode is not None and mode not in allowed:
+            raise Forbidden("only a script of our own page may call this server")
+        return site is not None
+
+    def _cap(self, scope: Scope) -> int:
+        for cap in self.rules.caps:
+            if scope["method"] == cap.method and scope["path"].startswith(cap.prefix):
+                return cap.max_bytes
+        return self.rules.body_bytes
+
+    def _counted(self, receive: Receive, cap: int) -> Receive:
+        seen = 0
+        whole = False
+
+        async def receive_on() -> Message:
+            nonlocal seen, whole
+            if whole:  # what comes now is the disconnect, and may take for ever
+                return await receive()
+            try:
+                async with asyncio.timeout(self.rules.pause_seconds):
+                    message = await receive()
+            except TimeoutError:
+                raise InvalidInput("the body stopped arriving") from None
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                whole = not message.get("more_body", False)
+                if seen > cap:
+                    raise _too_large(cap)
+            return message
+
+        return receive_on
+
+
+def _too_large(cap: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {cap} bytes", max_bytes=cap)
+
+
+def _what(scope: Scope) -> str:
+    return f"{scope.get('method', 'websocket')} {found(scope['path'])}"

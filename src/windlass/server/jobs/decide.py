@@ -1,0 +1,195 @@
+"""What to do about one live attempt now: evidence in, steps out. Pure.
+
+    launching ──all workers registered──► alive ──told──► ending ──proof──► over
+                                            │                                 ▲
+                                            └──────────proof of the end───────┘
+
+Evidence is what the engine sees of each node's worker and what that worker reported. An exit
+record, posted or found on disk, is proof that nothing of the attempt runs on that node; so is
+what `engine.end` returns. Only when every node is proven ended is the attempt over, and only
+then may the job be queued again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from windlass.core.jobs import AttemptState, JobSpec, JobState, Outcome
+from windlass.engines.base import Seen, Sight
+from windlass.server.jobs import policy
+
+KILL_MARGIN_MS = 10_000
+"""Past the grace: then the engine ends what did not end by itself."""
+GATHER_LIMIT_MS = 600_000
+"""A gang that is not whole after this was badly launched."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    job: Mapping[str, Any]
+    attempt: Mapping[str, Any]
+    workers: Sequence[Mapping[str, Any]]
+    seen: Mapping[str, Seen]
+    spec: JobSpec
+    finish: Mapping[str, str]
+    """Role → all, first or never."""
+    deciding: int
+    """How many processes decide the end of the whole gang."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    pass
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Every worker has registered."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Every rank runs: the job is running."""
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Order the nodes that still run to end, with a grace."""
+
+    outcome: Outcome
+    reason: str
+    grace_ms: int
+    nodes: tuple[str, ...]
+    stopping: bool
+    """The job itself goes to `stopping`: somebody wished it, or a limit was met."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The engine ends this node's part by force."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Over:
+    verdict: policy.Verdict
+
+
+Step = Launch | Gathered | Started | Tell | Kill | Over
+
+_WISHED = {"cancel": Outcome.CANCELLED, "restart": Outcome.PREEMPTED, "preempt": Outcome.PREEMPTED}
+
+
+def decide(now: Situation, now_ms: int) -> list[Step]:
+    job, attempt = now.job, now.attempt
+    records = {
+        worker["node"]: worker["record"] or _record(now.seen.get(worker["node"]))
+        for worker in now.workers
+    }
+    told = Outcome(attempt["ending_outcome"]) if attempt["ending_outcome"] else None
+    running = tuple(node for node, record in records.items() if record is None)
+
+    if not running:
+        told_why = attempt["reason"] if told else ""
+        return [Over(policy.judge(now.finish, list(records.values()), told, told_why))]
+
+    dead = [node for node in running if _sight(now, node) is Sight.DEAD]
+    if dead:
+        # Their ranks may live on: the engine ends them, which gives the missing records.
+        return [Kill(node) for node in dead]
+
+    if attempt["state"] == AttemptState.ENDING:
+        late = attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS
+        if job["wish"] == "cancel" and job["wish_now"] and attempt["grace_ms"] > 0:
+            return [_tell(Outcome.CANCELLED, job["wish_reason"] or "", 0, running, stopping=True)]
+        return [Kill(node) for node in running] if now_ms >= late else []
+
+    ended = _ended_elsewhere(now, records)
+    if ended is not None:
+        outcome, why = ended
+        return [_tell(outcome, why, now.spec.limits.grace, running, stopping=False)]
+
+    if job["wish"] in _WISHED:
+        grace = 0 if job["wish_now"] else now.spec.limits.grace
+        return [
+            _tell(_WISHED[job["wish"]], job["wish_reason"] or "", grace, running, stopping=True)
+        ]
+
+    if attempt["deadline_ms"] is not None and now_ms >= attempt["deadline_ms"]:
+        limit = (now.spec.limits.time or 0) // 1000
+        why = f"time limit of {limit} s reached"
+        return [_tell(Outcome.FAILED, why, now.spec.limits.grace, running, stopping=True)]
+
+    steps: list[Step] = []
+    absent = [node for node in running if _sight(now, node) is Sight.ABSENT]
+    if attempt["launched_ms"] is None or absent:
+        steps.append(Launch())
+    elif attempt["state"] == AttemptState.LAUNCHING and all(
+        w["registered_ms"] for w in now.workers
+    ):
+        steps.append(Gathered())
+    elif (
+        attempt["state"] == AttemptState.LAUNCHING
+        and now_ms >= attempt["created_ms"] + GATHER_LIMIT_MS
+    ):
+        missing = ", ".join(str(w["node"]) for w in now.workers if not w["registered_ms"])
+        why = (
+            f"the gang was not whole after {GATHER_LIMIT_MS // 60_000} minutes: {missing} missing"
+        )
+        return [_tell(Outcome.LOST, why, 0, running, stopping=False)]
+    if job["state"] == JobState.STARTING and all(w["started_ms"] for w in now.workers):
+        if attempt["state"] == AttemptState.LAUNCHING and not steps:
+            steps.append(Gathered())
+        steps.append(Started())
+    return steps
+
+
+def next_due_ms(now: Situation) -> int | None:
+    """When this attempt must be looked at again though nothing was heard."""
+    attempt = now.attempt
+    if attempt["state"] == AttemptState.ENDING:
+        return int(attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS)
+    return None if attempt["deadline_ms"] is None else int(attempt["deadline_ms"])
+
+
+def _ended_elsewhere(
+    now: Situation, records: Mapping[str, Mapping[str, Any] | None]
+) -> tuple[Outcome, str] | None:
+    """Whether the others must end because a node's part failed, or because all that decide
+    ended well (parameter servers never end by themselves)."""
+    ranks = [rank for record in records.values() if record for rank in record.get("ranks", ())]
+    for node, record in records.items():
+        if record is None or record["outcome"] == Outcome.SUCCEEDED:
+            continue
+        if record["outcome"] == Outcome.LOST:
+            return Outcome.LOST, f"node {node} lost its part of the gang"
+        verdict = policy.judge(now.finish, [record], None, "")
+        return verdict.outcome, verdict.reason
+    ended = [rank for worker in now.workers for rank in worker["ended_ranks"] or ()]
+    ranks += ended
+    well = {
+        (rank["role"], rank["index"], rank["local_rank"])
+        for rank in ranks
+        if policy.decides(now.finish, rank) and rank.get("exit") == 0
+    }
+    if now.deciding and len(well) >= now.deciding:
+        return Outcome.SUCCEEDED, "every deciding rank ended with 0"
+    return None
+
+
+def _tell(
+    outcome: Outcome, reason: str, grace_ms: int, nodes: tuple[str, ...], *, stopping: bool
+) -> Tell:
+    return Tell(outcome, reason, grace_ms, nodes, stopping)
+
+
+def _record(seen: Seen | None) -> Mapping[str, Any] | None:
+    return seen.record if seen is not None and seen.sight is Sight.ENDED else None
+
+
+def _sight(now: Situation, node: str) -> Sight:
+    seen = now.seen.get(node)
+    return seen.sight if seen is not None else Sight.ALIVE

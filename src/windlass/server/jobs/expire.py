@@ -1,0 +1,83 @@
+"""Removes finished jobs whose time is over, a few at a time so that nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from windlass.core.jobs import TERMINAL
+from windlass.engines.base import Engine
+from windlass.server.clock import Clock
+from windlass.server.jobs import service
+from windlass.server.jobs.tables import attempts, jobs
+from windlass.server.runs import service as runs
+from windlass.server.store.base import Store
+
+_BATCH = 50
+_SHARE = 0.25
+"""Of the time: the rest is left to others."""
+_AGAIN_MS = 60_000
+
+
+class Expire:
+    def __init__(
+        self,
+        store: Store,
+        tracking: Store,
+        clock: Clock,
+        engines: Mapping[str, Engine],
+        *,
+        guard: Callable[[Connection], None],
+        job_folder: Callable[[str], Path],
+    ) -> None:
+        self._store = store
+        self._tracking = tracking
+        self._clock = clock
+        self._engines = engines
+        self._guard = guard
+        self._job_folder = job_folder
+
+    async def turn(self) -> int:
+        """Remove what is due. Files first: a row without files can be removed again, files
+        without a row would stay for ever."""
+        while True:
+            began = time.monotonic()
+            due = await self._store.read(self._due)
+            if not due:
+                return _AGAIN_MS
+            for job_id, attempt_ids in due.items():
+                for attempt_id in attempt_ids:
+                    for engine in self._engines.values():
+                        await engine.forget(attempt_id)
+                folder = self._job_folder(job_id)
+                if folder.exists():
+                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            ids = list(due)
+            await self._tracking.write(lambda conn, ids=ids: runs.forget(conn, ids))
+            await self._store.write(lambda conn, ids=ids: self._remove(conn, ids))
+            await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
+
+    def _due(self, conn: Connection) -> dict[str, list[str]]:
+        now = self._clock.now_ms()
+        ids = conn.execute(
+            select(jobs.c.id)
+            .where(jobs.c.expires_ms <= now, jobs.c.state.in_(sorted(TERMINAL)))
+            .order_by(jobs.c.expires_ms)
+            .limit(_BATCH)
+        ).scalars()
+        due: dict[str, list[str]] = {job_id: [] for job_id in ids}
+        rows = conn.execute(
+            select(attempts.c.job_id, attempts.c.id).where(attempts.c.job_id.in_(list(due)))
+        )
+        for job_id, attempt_id in rows:
+            due[job_id].append(attempt_id)
+        return due
+
+    def _remove(self, conn: Connection, ids: list[str]) -> None:
+        self._guard(conn)
+        service.remove_rows(conn, ids)

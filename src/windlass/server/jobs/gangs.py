@@ -1,0 +1,111 @@
+"""From a job and its placement to what the worker and the framework's contract need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from windlass.contracts import registry
+from windlass.contracts.base import Contract, Gang, Member
+from windlass.core.jobs import JobSpec
+
+Row = Mapping[str, Any]
+
+_NEVER_ENDS = frozenset({"ps", "server", "scheduler", "evaluator"})
+"""Roles whose processes serve until the others are done, in every framework we know."""
+
+
+@lru_cache(maxsize=64)
+def contract(framework: str) -> Contract:
+    """Raises contracts.registry.UnknownFramework."""
+    return registry.contract(framework)
+
+
+def finish_rules(spec: JobSpec) -> dict[str, str]:
+    others = set(spec.roles) - _NEVER_ENDS
+    return {
+        name: role.finish or ("never" if name in _NEVER_ENDS and others else "all")
+        for name, role in spec.roles.items()
+    }
+
+
+def finish(job: Row, spec: JobSpec) -> tuple[dict[str, str], int]:
+    """Each role's finish rule, and how many processes decide the end."""
+    rules = finish_rules(spec)
+    deciding = 0
+    for name, role in spec.roles.items():
+        if rules[name] == "never":
+            continue
+        count = 1 if rules[name] == "first" else role.count
+        deciding += count * _processes(job, spec, name)
+    return rules, deciding
+
+
+def members(job: Row, spec: JobSpec, placement: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
+    """By node, the `members` of its `launch.json`."""
+    rules = finish_rules(spec)
+    by_node: dict[str, list[dict[str, Any]]] = {}
+    for placed in placement:
+        role = spec.roles[placed["role"]]
+        by_node.setdefault(placed["node"], []).append(
+            {
+                "role": placed["role"],
+                "index": placed["index"],
+                "nproc": role.ranks_per_member,
+                "gpu_ids": list(placed["gpu_ids"]),
+                "command": list(spec.command(placed["role"])),
+                "vars": dict(role.vars),
+                "cpus_milli": role.per_member.cpus_milli,
+                "memory_bytes": role.memory,
+                "finish": rules[placed["role"]],
+            }
+        )
+    return by_node
+
+
+def rendezvous(
+    job: Row, spec: JobSpec, attempt: Row, workers: Sequence[Row]
+) -> dict[str, dict[str, Any]]:
+    """By node, what the contract makes of the whole gang's addresses."""
+    at = {worker["node"]: worker for worker in workers}
+    found = []
+    for placed in attempt["placement"]:
+        worker = at[placed["node"]]
+        ports = next(
+            tuple(member["ports"])
+            for member in worker["members"]
+            if member["role"] == placed["role"] and member["index"] == placed["index"]
+        )
+        role = spec.roles[placed["role"]]
+        found.append(
+            Member(
+                role=placed["role"],
+                index=placed["index"],
+                nproc=role.ranks_per_member,
+                node=placed["node"],
+                host=worker["host"],
+                ports=ports,
+                command=spec.command(placed["role"]),
+                gpus=role.gpus,
+                ifname=(worker["isolation"] or {}).get("ifname"),
+            )
+        )
+    gang = Gang(
+        job_id=job["id"],
+        job_name=job["name"],
+        attempt=attempt["number"],
+        members=tuple(found),
+        minimum={name: role.min for name, role in spec.roles.items() if role.min},
+        finish=finish_rules(spec),
+    )
+    return registry.rendezvous(job["framework"], gang)
+
+
+def _processes(job: Row, spec: JobSpec, name: str) -> int:
+    role = spec.roles[name]
+    member = Member(
+        role=name, index=0, nproc=role.ranks_per_member, node="", host="",
+        ports=(), command=spec.command(name), gpus=role.gpus,
+    )  # fmt: skip
+    return contract(job["framework"]).ranks_started_by_worker(member)

@@ -1,0 +1,261 @@
+"""What follows an attempt's end: pure decisions on evidence.
+
+Two questions are answered here. How did the attempt end, given the exit records of its nodes
+and what it had been told (`judge`)? And what becomes of the job, given its retry rules and its
+history (`follow`)? Loss of a node and preemption never spend the user's budget; a job that gets
+no further in three restarts stops; one that takes down node after node is quarantined.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from windlass.core.jobs import JobSpec, JobState, Outcome, RetrySpec
+
+Record = Mapping[str, Any]
+QUARANTINE_AFTER = 3
+"""Attempts in a row that ended with the loss of a node, without a further step."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How an attempt ended."""
+
+    outcome: Outcome
+    reason: str
+    exit_code: int | None = None
+    failure: dict[str, Any] | None = None
+    lost_nodes: tuple[str, ...] = ()
+    unhealthy_nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Follow:
+    """What becomes of the job."""
+
+    state: JobState
+    reason: str
+    failures: int
+    stale_restarts: int
+    lost_nodes: list[str] = field(default_factory=list)
+    delay_ms: int = 0
+    quarantine: bool = False
+
+
+def judge(
+    finish: Mapping[str, str],
+    records: Sequence[Record],
+    told: Outcome | None,
+    told_why: str,
+) -> Verdict:
+    """One verdict from the records of all nodes and from what the attempt was told to do."""
+    ranks = [
+        dict(rank, node=record["node"]) for record in records for rank in record.get("ranks", ())
+    ]
+    unhealthy = tuple(sorted(record["node"] for record in records if record.get("survivors")))
+    lost = tuple(sorted(record["node"] for record in records if record["outcome"] == Outcome.LOST))
+    if not lost and ranks and ended_well(finish, ranks):
+        return Verdict(
+            Outcome.SUCCEEDED, "every deciding rank ended with 0", 0, unhealthy_nodes=unhealthy
+        )
+    if told in (Outcome.CANCELLED, Outcome.PREEMPTED):
+        return Verdict(told, told_why, None, lost_nodes=lost, unhealthy_nodes=unhealthy)
+    if told is Outcome.FAILED and told_why.startswith("time limit"):
+        return Verdict(Outcome.FAILED, told_why, None, unhealthy_nodes=unhealthy)
+    failing = _first_failure(records, ranks)
+    if failing is not None:
+        kind = Outcome.OOM if failing.get("oom") else Outcome.FAILED
+        if told is Outcome.HUNG:
+            kind = Outcome.HUNG
+        reason = told_why if kind is Outcome.HUNG else _describe(failing, len(ranks))
+        return Verdict(kind, reason, _exit_code(failing), failing, lost, unhealthy)
+    if told is Outcome.HUNG or any(record["outcome"] == Outcome.HUNG for record in records):
+        why = told_why or next(
+            (str(r["reason"]) for r in records if r["outcome"] == Outcome.HUNG), ""
+        )
+        return Verdict(Outcome.HUNG, why, None, unhealthy_nodes=unhealthy)
+    refused = next((record for record in records if record["outcome"] == Outcome.REFUSED), None)
+    if refused is not None:
+        return Verdict(
+            Outcome.REFUSED, str(refused.get("reason", "")), None, unhealthy_nodes=unhealthy
+        )
+    if lost:
+        many = (
+            f"{len(lost)} of {len(records)} workers lost"
+            if len(records) > 1
+            else "its worker was lost"
+        )
+        why = next(
+            (str(r["reason"]) for r in records if r["node"] == lost[0] and r.get("reason")), ""
+        )
+        return Verdict(
+            Outcome.LOST,
+            f"{many}: node {', '.join(lost)}" + (f" ({why})" if why else ""),
+            None,
+            None,
+            lost,
+            unhealthy,
+        )
+    cancelled = next(
+        (record for record in records if record["outcome"] == Outcome.CANCELLED), None
+    )
+    if cancelled is not None:
+        # Ended from outside though nobody here asked for it: the machine's doing, not the user's.
+        return Verdict(
+            Outcome.LOST,
+            str(cancelled.get("reason") or "its worker was told to end"),
+            None,
+            None,
+            (),
+            unhealthy,
+        )
+    return Verdict(
+        Outcome.FAILED, told_why or "it ended without saying why", None, None, lost, unhealthy
+    )
+
+
+def ended_well(finish: Mapping[str, str], ranks: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every rank that decides has ended by itself with 0."""
+    deciding = [rank for rank in ranks if decides(finish, rank)]
+    return bool(deciding) and all(
+        rank.get("exit") == 0 and rank.get("ended_by", "itself") == "itself" for rank in deciding
+    )
+
+
+def decides(finish: Mapping[str, str], rank: Mapping[str, Any]) -> bool:
+    rule = finish.get(str(rank["role"]), "all")
+    return rule == "all" or (rule == "first" and rank["index"] == 0)
+
+
+def follow(
+    spec: JobSpec,
+    verdict: Verdict,
+    *,
+    wish: str | None,
+    failures: int,
+    stale_restarts: int,
+    lost_nodes: Sequence[str],
+    progressed: bool | None,
+    jitter: float,
+) -> Follow:
+    """The job's next state. `progressed`: this attempt got further than any before; None when
+    the job reports neither steps nor checkpoints. `jitter` in [0, 1) spreads the restarts."""
+    outcome, retry = verdict.outcome, spec.retry
+    if outcome is Outcome.SUCCEEDED:
+        return Follow(JobState.SUCCEEDED, verdict.reason, failures, 0)
+    if outcome is Outcome.CANCELLED or wish == "cancel":
+        return Follow(JobState.CANCELLED, verdict.reason, failures, stale_restarts)
+    if outcome is Outcome.PREEMPTED or wish in ("restart", "preempt"):
+        return Follow(JobState.QUEUED, verdict.reason, failures, 0)
+    rule = matching_rule(retry, verdict)
+    if rule is None:
+        return Follow(JobState.FAILED, verdict.reason, failures, stale_restarts)
+    stale = 0 if progressed else stale_restarts + (1 if progressed is False else 0)
+    if stale >= retry.stale_restarts:
+        return Follow(
+            JobState.FAILED,
+            f"no progress in {stale} restarts; the last: {verdict.reason}",
+            failures,
+            stale,
+        )
+    if outcome is Outcome.LOST:
+        lost = [] if progressed else [*lost_nodes, *(verdict.lost_nodes or ("?",))]
+        quarantine = len(lost) >= QUARANTINE_AFTER
+        delay = _backoff(retry, len(lost), jitter)
+        return Follow(JobState.QUEUED, verdict.reason, failures, stale, lost, delay, quarantine)
+    if failures >= retry.times:
+        spent = f" (tried again {failures} of {retry.times} times)" if retry.times else ""
+        return Follow(JobState.FAILED, verdict.reason + spent, failures, stale)
+    delay = _backoff(retry, failures + 1, jitter)
+    again = f"{verdict.reason}; restart {failures + 1} of {retry.times} by rule {rule}"
+    return Follow(JobState.QUEUED, again, failures + 1, stale, [], delay)
+
+
+def matching_rule(retry: RetrySpec, verdict: Verdict) -> str | None:
+    """The rule of `retry.on` that lets this end be tried again, unless one of `never` forbids it."""
+    facts = _facts(verdict)
+    if any(_matches(rule, facts, verdict) for rule in retry.never):
+        return None
+    return next((rule for rule in retry.on if _matches(rule, facts, verdict)), None)
+
+
+def _facts(verdict: Verdict) -> set[str]:
+    outcome = verdict.outcome
+    facts = {outcome.value} if outcome in (Outcome.LOST, Outcome.OOM, Outcome.HUNG) else set()
+    if outcome in (Outcome.FAILED, Outcome.OOM, Outcome.HUNG):
+        facts.add("failed")
+    failure = verdict.failure or {}
+    if outcome is Outcome.FAILED and failure.get("signal"):
+        facts.add("signal")
+    if outcome is Outcome.FAILED and failure.get("exit") is not None:
+        facts.add(f"exit:{failure['exit']}")
+        if failure["exit"] > 128:
+            facts.add("signal")
+    return facts
+
+
+def _matches(rule: str, facts: set[str], verdict: Verdict) -> bool:
+    if not rule.startswith("log:"):
+        return rule in facts
+    failure = verdict.failure or {}
+    if failure.get("matched") == rule[4:]:
+        return True
+    return bool(re.search(rule[4:], str(failure.get("traceback") or "")))
+
+
+def _backoff(retry: RetrySpec, times: int, jitter: float) -> int:
+    """Exponential, capped, between half and all of the step."""
+    step = min(retry.backoff * 2 ** min(max(times - 1, 0), 30), retry.backoff_cap)
+    return int(step * (0.5 + jitter / 2))
+
+
+def _first_failure(
+    records: Sequence[Record], ranks: Sequence[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The rank that failed first by itself: the cause. Ranks the worker ended are its victims."""
+    failed = [
+        rank
+        for rank in ranks
+        if rank.get("ended_by", "itself") == "itself"
+        and (rank.get("exit") != 0 or rank.get("signal"))
+        and rank.get("ended_ms") is not None
+    ]
+    named = {
+        (record["node"], record["first_failure"]["rank"])
+        for record in records
+        if record.get("first_failure")
+    }
+    failed.sort(
+        key=lambda rank: (
+            not rank.get("oom"),
+            (rank["node"], rank.get("rank")) not in named,
+            rank["ended_ms"],
+        )
+    )
+    return failed[0] if failed else None
+
+
+def _exit_code(rank: Mapping[str, Any]) -> int:
+    if rank.get("signal"):
+        return 128 + int(rank["signal"])
+    return int(rank.get("exit") or 1)
+
+
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+            9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}  # fmt: skip
+
+
+def _describe(rank: Mapping[str, Any], total: int) -> str:
+    who = f"rank {rank.get('rank', 0)} ({rank['role']}-{rank['index']})" if total > 1 else "it"
+    if rank.get("oom"):
+        peak = rank.get("peak_bytes") or 0
+        return f"{who} ran out of memory" + (f": it had {peak / 2**20:.0f} MiB" if peak else "")
+    if rank.get("signal"):
+        number = int(rank["signal"])
+        return f"{who} was killed by {_SIGNALS.get(number, f'signal {number}')}"
+    last = str(rank.get("traceback") or "").strip().splitlines()
+    tail = f": {last[-1][:200]}" if last else ""
+    return f"{who} exited with {rank.get('exit')}{tail}"

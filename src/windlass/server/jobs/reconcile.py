@@ -1,0 +1,395 @@
+"""The owner of starting, running and stopping jobs, and the only caller of engines.
+
+Level-triggered: a look at a job compares what is wanted with what is seen and takes the steps
+that `decide` names; looking twice changes nothing. A hint makes it look at once, a sweep every
+few seconds looks at all. Effects on an engine happen outside any transaction: what is intended
+was committed before, what came of it is committed after, and every effect is idempotent by
+attempt id. While the database is away nothing is judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, select, update
+
+from windlass.core.errors import Conflict, Unavailable
+from windlass.core.jobs import LIVE, AttemptState, JobSpec, JobState, Outcome
+from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
+from windlass.server.clock import Clock
+from windlass.server.jobs import gangs, moves, orders, policy
+from windlass.server.jobs.admit import expiry
+from windlass.server.jobs.decide import (
+    Gathered,
+    Kill,
+    Launch,
+    Over,
+    Situation,
+    Started,
+    Step,
+    Tell,
+    decide,
+    next_due_ms,
+)
+from windlass.server.jobs.tables import attempts, jobs, workers
+from windlass.server.nodes import service as node_service
+from windlass.server.store.base import Store
+
+log = logging.getLogger("windlass.reconcile")
+Row = dict[str, Any]
+_AT_ONCE = 32
+_SWEEP_MS = 5_000
+
+
+class Reconcile:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        engines: Mapping[str, Engine],
+        *,
+        guard: Callable[[Connection], None],
+        launch_facts: Callable[[Row, Row], dict[str, Any]],
+        worker_token: Callable[[Row], str],
+        jitter: Callable[[], float],
+        ttl_ms: int,
+        poke: Callable[..., None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._engines = engines
+        self._guard = guard
+        self._launch_facts = launch_facts
+        self._worker_token = worker_token
+        self._jitter = jitter
+        self._ttl_ms = ttl_ms
+        self._poke = poke
+        self._hinted: set[str] = set()
+        self._due: dict[str, int] = {}
+        self._swept_ms: int | None = None
+
+    def hint(self, job_id: str) -> None:
+        """Look at this job soon."""
+        self._hinted.add(job_id)
+        self._poke("reconcile")
+
+    async def turn(self) -> int:
+        """One round over the hinted jobs, or over all live ones. Returns when to come back (ms)."""
+        now = self._clock.now_ms()
+        ids, self._hinted = self._hinted, set()
+        ids |= {job_id for job_id, due in self._due.items() if due <= now}
+        if self._swept_ms is None or now - self._swept_ms >= _SWEEP_MS:
+            self._swept_ms = now
+            live = set(await self._store.read(_live_ids))
+            self._due = {job_id: due for job_id, due in self._due.items() if job_id in live}
+            ids |= live
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(job_id: str) -> None:
+            async with gate:
+                await self._look(job_id)
+
+        if len(ids) == 1:
+            await self._look(ids.pop())
+        elif ids:
+            await asyncio.gather(*(one(job_id) for job_id in sorted(ids)))
+        soon = min(self._due.values(), default=now + _SWEEP_MS)
+        return max(0, min(soon, self._swept_ms + _SWEEP_MS) - self._clock.now_ms())
+
+    async def _look(self, job_id: str) -> None:
+        """Take steps until there is none to take."""
+        try:
+            for _ in range(10):
+                situation = await self._situation(job_id)
+                if situation is None:
+                    self._due.pop(job_id, None)
+                    return
+                steps = decide(situation, self._clock.now_ms())
+                if not steps:
+                    due = next_due_ms(situation)
+                    if due is None:
+                        self._due.pop(job_id, None)
+                    else:
+                        self._due[job_id] = due
+                    return
+                for step in steps:
+                    situation = await self._take(situation, step)
+        except Conflict:
+            self._hinted.add(job_id)  # someone wrote meanwhile: look again
+        except Unavailable as err:
+            log.warning("job %s: %s; nothing is judged until the database is back", job_id, err)
+            self._hinted.add(job_id)
+
+    async def _situation(self, job_id: str) -> Situation | None:
+        def rows(conn: Connection) -> tuple[Row, Row, list[Row]] | None:
+            job = conn.execute(select(jobs).where(jobs.c.id == job_id)).mappings().first()
+            if job is None or job["state"] not in LIVE:
+                return None
+            attempt = moves.load_attempt(conn, job_id, job["fence"])
+            assert attempt is not None, "a live job has an attempt"
+            members = conn.execute(select(workers).where(workers.c.attempt_id == attempt["id"]))
+            return dict(job), attempt, [dict(row) for row in members.mappings()]
+
+        found = await self._store.read(rows)
+        if found is None:
+            return None
+        job, attempt, members = found
+        spec = JobSpec.model_validate(job["spec"])
+        engine = self._engines[attempt["engine"]]
+        wanted = [(attempt["id"], worker["node"]) for worker in members if not worker["record"]]
+        seen: Sequence[Seen] = ()
+        if attempt["launched_ms"] is not None and wanted:
+            seen = await engine.observe(wanted)
+        finish, deciding = gangs.finish(job, spec)
+        return Situation(job, attempt, members, {s.node: s for s in seen}, spec, finish, deciding)
+
+    async def _take(self, at: Situation, step: Step) -> Situation:
+        match step:
+            case Launch():
+                await self._launch(at)
+            case Kill(node):
+                await self._kill(at, node)
+            case Gathered():
+                await self._write(at, self._gathered)
+            case Started():
+                await self._write(at, self._started)
+            case Tell():
+                await self._write(
+                    at, lambda conn, job, attempt: self._tell(conn, job, attempt, step)
+                )
+                self._poke("orders:" + at.attempt["id"])
+            case Over(verdict):
+                await self._write(
+                    at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
+                )
+                self._poke("orders:" + at.attempt["id"], "admit", "expire")
+        return at
+
+    async def _write(self, at: Situation, fn: Callable[[Connection, Row, Row], None]) -> None:
+        """Run `fn` on the rows as they now are, if the attempt is still the newest one."""
+
+        def apply(conn: Connection) -> None:
+            self._guard(conn)
+            job = moves.load(conn, at.job["id"])
+            if job["fence"] != at.attempt["number"] or job["state"] not in LIVE:
+                raise Conflict("another attempt began meanwhile")
+            attempt = moves.load_attempt(conn, job["id"], job["fence"])
+            assert attempt is not None
+            fn(conn, job, attempt)
+
+        await self._store.write(apply)
+        self._poke("feed", "job:" + at.job["id"])
+
+    # The steps
+
+    async def _launch(self, at: Situation) -> None:
+        attempt, engine = at.attempt, self._engines[at.attempt["engine"]]
+        facts = self._launch_facts(dict(at.job), dict(attempt))
+        members = gangs.members(at.job, at.spec, attempt["placement"])
+        plan = LaunchPlan(
+            job_id=at.job["id"],
+            attempt_id=attempt["id"],
+            attempt=attempt["number"],
+            nodes=tuple(
+                NodeLaunch(
+                    node=node,
+                    launch={**facts, "node": node, "members": mine},
+                    token=self._worker_token(dict(attempt)),
+                )
+                for node, mine in members.items()
+            ),
+        )
+        try:
+            await engine.launch(plan)
+        except LaunchFailed as err:
+            log.warning("job %s attempt %s: %s", at.job["id"], attempt["number"], err)
+            await self._refuse(at, str(err), transient=err.transient)
+            return
+
+        def launched(conn: Connection, job: Row, attempt: Row) -> None:
+            conn.execute(
+                update(attempts)
+                .where(attempts.c.id == attempt["id"], attempts.c.launched_ms.is_(None))
+                .values(launched_ms=self._clock.now_ms())
+            )
+
+        await self._write(at, launched)
+
+    async def _refuse(self, at: Situation, why: str, *, transient: bool) -> None:
+        """The engine could not start it: end what did start, and close the attempt."""
+        engine = self._engines[at.attempt["engine"]]
+        for worker in at.workers:
+            await engine.end(at.attempt["id"], worker["node"])
+        outcome = Outcome.LOST if transient else Outcome.REFUSED
+        verdict = policy.Verdict(outcome, f"launch failed: {why}")
+        await self._write(
+            at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
+        )
+        self._poke("admit")
+
+    async def _kill(self, at: Situation, node: str) -> None:
+        engine = self._engines[at.attempt["engine"]]
+        seen = await engine.end(at.attempt["id"], node)
+        if seen.record is not None and (seen.sight is Sight.ENDED or seen.record.get("survivors")):
+            record = seen.record  # survivors: not waited for, the node gives nothing more
+        elif seen.sight is Sight.ABSENT:
+            record = {
+                "node": node,
+                "outcome": "lost",
+                "reason": "nothing of it is left",
+                "ranks": [],
+            }
+        else:
+            log.error("node %s: could not end attempt %s: %s", node, at.attempt["id"], seen.reason)
+            return
+        await self._write(
+            at, lambda conn, job, attempt: orders.keep_record(conn, attempt["id"], node, record)
+        )
+
+    def _gathered(self, conn: Connection, job: Row, attempt: Row) -> None:
+        if attempt["state"] == AttemptState.LAUNCHING:
+            moves.move_attempt(
+                conn, job, attempt, AttemptState.ALIVE, reason="the gang is whole",
+                now_ms=self._clock.now_ms(),
+            )  # fmt: skip
+
+    def _started(self, conn: Connection, job: Row, attempt: Row) -> None:
+        if job["state"] == JobState.STARTING:
+            self._run(conn, job, attempt)
+
+    def _run(self, conn: Connection, job: Row, attempt: Row) -> Row:
+        now = self._clock.now_ms()
+        again = f", attempt {attempt['number']}" if attempt["number"] > 1 else ""
+        columns = {} if job["started_ms"] else {"started_ms": now}
+        job = moves.move(
+            conn, job, JobState.RUNNING, owner="reconcile",
+            reason=f"{job['members']} member{'s' if job['members'] > 1 else ''} running{again}",
+            now_ms=now, **columns,
+        )  # fmt: skip
+        limit = JobSpec.model_validate(job["spec"]).limits.time
+        conn.execute(
+            update(attempts)
+            .where(attempts.c.id == attempt["id"])
+            .values(started_ms=now, deadline_ms=None if limit is None else now + limit)
+        )
+        return job
+
+    def _tell(self, conn: Connection, job: Row, attempt: Row, step: Tell) -> None:
+        now = self._clock.now_ms()
+        if attempt["state"] != AttemptState.ENDING:
+            job, attempt = moves.move_attempt(
+                conn, job, attempt, AttemptState.ENDING, reason=step.reason, now_ms=now,
+                grace_ms=step.grace_ms, ending_outcome=step.outcome.value,
+            )  # fmt: skip
+        else:
+            conn.execute(
+                update(attempts)
+                .where(attempts.c.id == attempt["id"])
+                .values(grace_ms=step.grace_ms, ending_ms=now)
+            )
+        if step.stopping and job["state"] != JobState.STOPPING:
+            moves.move(
+                conn, job, JobState.STOPPING, owner="reconcile", reason=step.reason, now_ms=now
+            )
+        body = {"grace_ms": step.grace_ms, "reason": step.reason, "outcome": step.outcome.value}
+        orders.give(conn, attempt, step.nodes, "end", body, now_ms=now)
+
+    def _over(
+        self, conn: Connection, job: Row, attempt: Row, spec: JobSpec, verdict: policy.Verdict
+    ) -> None:
+        now = self._clock.now_ms()
+        before, after = job["step"], attempt["step"]
+        progressed = None if after is None else (before is None or after > before)
+        if after is None and before is not None:
+            progressed = False
+        then = policy.follow(
+            spec, verdict, wish=job["wish"], failures=job["failures"],
+            stale_restarts=job["stale_restarts"], lost_nodes=job["lost_nodes"] or [],
+            progressed=progressed, jitter=self._jitter(),
+        )  # fmt: skip
+        job, attempt = moves.move_attempt(
+            conn, job, attempt, AttemptState.OVER, reason=verdict.reason, now_ms=now,
+            outcome=verdict.outcome.value, exit_code=verdict.exit_code, failure=verdict.failure,
+        )  # fmt: skip
+        for node in verdict.unhealthy_nodes:
+            node_service.mark_unhealthy(
+                conn,
+                attempt["engine"],
+                node,
+                f"processes of job {job['name']} cannot be killed",
+                now,
+            )
+        columns: Row = {
+            "failures": then.failures, "stale_restarts": then.stale_restarts,
+            "lost_nodes": then.lost_nodes, "outcome": verdict.outcome.value,
+            "exit_code": verdict.exit_code, "wish": None, "wish_reason": None, "wish_now": 0,
+        }  # fmt: skip
+        if after is not None and (before is None or after > before):
+            columns["step"] = after
+        if then.state is JobState.QUEUED:
+            columns["not_before_ms"] = now + then.delay_ms
+            if then.quarantine:
+                columns["wish"] = "hold"
+                columns["wish_reason"] = (
+                    f"quarantined: {len(then.lost_nodes)} attempts in a row lost their node "
+                    f"({', '.join(then.lost_nodes)}); `windlass release {job['name']}` lets it go on"
+                )
+        else:
+            columns["expires_ms"] = expiry(job, now, self._ttl_ms)
+        if job["state"] == JobState.STARTING and then.state in (
+            JobState.SUCCEEDED,
+            JobState.CANCELLED,
+        ):
+            # It ran and ended before anyone looked: the story is told in order.
+            if then.state is JobState.SUCCEEDED:
+                job = self._run(conn, job, attempt)
+            else:
+                job = moves.move(
+                    conn, job, JobState.STOPPING, owner="reconcile", reason=then.reason, now_ms=now
+                )
+        elif job["state"] == JobState.RUNNING and then.state is JobState.CANCELLED:
+            job = moves.move(
+                conn, job, JobState.STOPPING, owner="reconcile", reason=then.reason, now_ms=now
+            )
+        moves.move(
+            conn, job, then.state, owner="reconcile", reason=then.reason, now_ms=now, **columns
+        )
+
+    async def adopt(self) -> None:
+        """At boot, before anything else is judged: what runs on the engines is looked at, and
+        what nobody knows is ended."""
+        await self._end_strays()
+        self._hinted |= set(await self._store.read(_live_ids))
+
+    async def _end_strays(self) -> None:
+        """End whatever an engine has of attempts that are over. Files stay until the job goes."""
+        for engine in self._engines.values():
+            present = await engine.present()
+            if not present:
+                continue
+            ids = sorted({attempt_id for attempt_id, _ in present})
+            live = await self._store.read(lambda conn, ids=ids: _live_attempts(conn, ids))
+            strays = [place for place in present if place[0] not in live]
+            for seen in await engine.observe(strays):
+                if seen.sight not in (Sight.ENDED, Sight.ABSENT):
+                    log.warning("ending a stray of attempt %s on %s", seen.attempt_id, seen.node)
+                    await engine.end(seen.attempt_id, seen.node)
+
+
+def _live_ids(conn: Connection) -> list[str]:
+    return list(conn.execute(select(jobs.c.id).where(jobs.c.state.in_(sorted(LIVE)))).scalars())
+
+
+def _live_attempts(conn: Connection, ids: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    for start in range(0, len(ids), 500):
+        rows = conn.execute(
+            select(attempts.c.id).where(
+                attempts.c.id.in_(ids[start : start + 500]), attempts.c.state != "over"
+            )
+        )
+        found |= set(rows.scalars())
+    return found

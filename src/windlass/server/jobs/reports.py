@@ -1,0 +1,228 @@
+"""What workers and user code report: evidence, kept under the attempt's fence.
+
+Nothing here moves a job. A report that is a repeat, late or out of order changes nothing; one
+of an attempt that is over is refused (`Fenced`), and its worker then ends what it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from windlass.core.access import Principal
+from windlass.core.errors import Fenced, InvalidInput
+from windlass.core.jobs import JobSpec
+from windlass.core.reports import Beat, CheckpointNote, Ended, OrderAnswer, Register, Report
+from windlass.server.jobs import gangs, moves, orders
+from windlass.server.jobs.tables import attempts, checkpoints, jobs, workers
+
+Row = dict[str, Any]
+_NOTES = frozenset({"hung", "dropped", "bad-checkpoint", "rank-lost", "note"})
+_MAX_STACK = 20_000
+
+
+def register(conn: Connection, who: Principal, report: Register, now_ms: int) -> None:
+    """A worker is there, with its addresses."""
+    _, attempt = _mine(conn, who, report)
+    expected = {
+        (placed["role"], placed["index"])
+        for placed in attempt["placement"]
+        if placed["node"] == report.node
+    }
+    given = {(member.role, member.index) for member in report.members}
+    if given != expected:
+        raise InvalidInput(
+            f"members: node {report.node} was given {sorted(expected)}, it registers {sorted(given)}"
+        )
+    orders.report(
+        conn, attempt["id"], report.node, report.seq,
+        {
+            "host": report.host, "pid": report.pid, "boot_id": report.boot_id,
+            "members": [member.model_dump(mode="json") for member in report.members],
+            "isolation": dict(report.isolation), "registered_ms": now_ms, "beat_ms": now_ms,
+        },
+    )  # fmt: skip
+
+
+def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, Row] | None:
+    """(job, attempt, this node's answer) once the gang is whole; None before."""
+    job, attempt = orders.current(conn, who.attempt_id or "")
+    rows = [
+        dict(row)
+        for row in conn.execute(
+            select(workers).where(workers.c.attempt_id == attempt["id"])
+        ).mappings()
+    ]
+    if node not in {row["node"] for row in rows}:
+        raise InvalidInput(f"node: this attempt has no worker on {node!r}")
+    if not all(row["registered_ms"] for row in rows):
+        return None
+    spec = JobSpec.model_validate(job["spec"])
+    answer = gangs.rendezvous(job, spec, attempt, rows)[node]
+    answer["resume_from"] = newest_checkpoint(conn, job["id"]) if spec.retry.resume else None
+    limit = spec.limits.time
+    answer["deadline_ms"] = (
+        None if limit is None else (attempt["alive_ms"] or attempt["created_ms"]) + limit
+    )
+    return job, attempt, answer
+
+
+def started(conn: Connection, who: Principal, report: Report, ranks: Any, now_ms: int) -> None:
+    _, attempt = _mine(conn, who, report)
+    columns = {"started_ms": now_ms, "beat_ms": now_ms, "ranks": list(ranks)}
+    orders.report(conn, attempt["id"], report.node, report.seq, columns)
+
+
+def beat(conn: Connection, who: Principal, report: Beat, now_ms: int) -> bool:
+    """Keep a beat; True when it says something that reconcile should look at."""
+    job, attempt = _mine(conn, who, report)
+    columns: Row = {"beat_ms": now_ms}
+    if report.ranks:
+        columns["ranks"] = list(report.ranks)
+    ended = [dict(note) for note in report.notes if note.get("kind") == "rank-ended"]
+    if ended:
+        known = conn.execute(
+            select(workers.c.ended_ranks).where(
+                workers.c.attempt_id == attempt["id"], workers.c.node == report.node
+            )
+        ).scalar()
+        columns["ended_ranks"] = [*(known or ()), *ended]
+    if not orders.report(conn, attempt["id"], report.node, report.seq, columns):
+        return False
+    for note in report.notes:
+        _keep_note(conn, job["id"], report.node, note, now_ms)
+    return bool(report.notes)
+
+
+def ended(conn: Connection, who: Principal, report: Ended) -> None:
+    """A node's part of the attempt is over, with its record."""
+    _, attempt = orders.current(conn, who.attempt_id or "")
+    record = report.record
+    if record.attempt_id != attempt["id"] or report.attempt != attempt["number"]:
+        raise Fenced("this record is of another attempt")
+    orders.keep_record(conn, attempt["id"], record.node, record.model_dump(mode="json"))
+
+
+def order_answer(
+    conn: Connection, who: Principal, order: int, report: OrderAnswer, now_ms: int
+) -> None:
+    _, attempt = _mine(conn, who, report)
+    orders.answer(conn, attempt["id"], order, report.node, report.ok, dict(report.result), now_ms)
+
+
+def keep_checkpoint(conn: Connection, who: Principal, note: CheckpointNote, now_ms: int) -> bool:
+    """Register a checkpoint: from here on a restart resumes from it. False when it was known."""
+    job, attempt = orders.current(conn, who.attempt_id or "")
+    if note.attempt > attempt["number"]:
+        raise Fenced(f"attempt {note.attempt} has not begun")
+    known = conn.execute(
+        select(checkpoints.c.digest).where(
+            checkpoints.c.job_id == job["id"], checkpoints.c.path == note.path
+        )
+    ).first()
+    if known is not None:
+        return False
+    conn.execute(
+        insert(checkpoints).values(
+            job_id=job["id"], path=note.path, attempt=note.attempt, step=note.step,
+            digest=note.digest, bytes=note.bytes, registered_ms=now_ms,
+        )
+    )  # fmt: skip
+    moves.note(
+        conn, moves.load(conn, job["id"]), "checkpoint", reason=f"checkpoint at step {note.step}",
+        now_ms=now_ms, data={"step": note.step, "path": note.path, "bytes": note.bytes},
+    )  # fmt: skip
+    advance(conn, attempt["id"], note.step)
+    return True
+
+
+def newest_checkpoint(conn: Connection, job_id: str) -> Row | None:
+    row = (
+        conn.execute(
+            select(checkpoints.c.path, checkpoints.c.step, checkpoints.c.digest)
+            .where(checkpoints.c.job_id == job_id, checkpoints.c.bad.is_(None))
+            .order_by(checkpoints.c.step.desc(), checkpoints.c.attempt.desc())
+            .limit(1)
+        )
+        .mappings()
+        .first()
+    )
+    return None if row is None else dict(row)
+
+
+def advance(conn: Connection, attempt_id: str, step: int) -> None:
+    """The attempt has reached this step."""
+    conn.execute(
+        update(attempts)
+        .where(
+            attempts.c.id == attempt_id,
+            (attempts.c.step.is_(None)) | (attempts.c.step < step),
+        )
+        .values(step=step)
+    )
+
+
+def progress(
+    conn: Connection, who: Principal, *, step: int | None, done: int | None, total: int | None
+) -> None:
+    """What the newest spool lines say about how far it is. No event: it changes all the time."""
+    if step is not None:
+        advance(conn, who.attempt_id or "", step)
+    if done is not None and total:
+        conn.execute(update(jobs).where(jobs.c.id == who.job_id).values(done=done, total=total))
+
+
+def _mine(conn: Connection, who: Principal, report: Report) -> tuple[Row, Row]:
+    job, attempt = orders.current(conn, who.attempt_id or "")
+    if report.attempt != attempt["number"]:
+        raise Fenced(
+            f"this token is of attempt {attempt['number']}, the report of {report.attempt}"
+        )
+    return job, attempt
+
+
+def _keep_note(
+    conn: Connection, job_id: str, node: str, note: Mapping[str, Any], now_ms: int
+) -> None:
+    kind = str(note.get("kind", "note"))
+    if kind not in _NOTES:
+        return
+    data = {name: _bounded(value) for name, value in note.items() if name != "kind"}
+    data["node"] = node
+    moves.note(
+        conn,
+        moves.load(conn, job_id),
+        kind,
+        reason=_sentence(kind, note),
+        now_ms=now_ms,
+        data=data,
+    )
+    if kind == "bad-checkpoint" and note.get("path"):
+        conn.execute(
+            update(checkpoints)
+            .where(checkpoints.c.job_id == job_id, checkpoints.c.path == str(note["path"]))
+            .values(bad=str(note.get("reason", ""))[:1000])
+        )
+
+
+def _sentence(kind: str, note: Mapping[str, Any]) -> str:
+    if kind == "hung":
+        minutes = int(note.get("idle_ms", 0)) / 60_000
+        return f"rank {note.get('rank')} made no progress for {minutes:.1f} minutes"
+    if kind == "bad-checkpoint":
+        return f"checkpoint {note.get('path')} left aside: {note.get('reason')}"
+    if kind == "dropped":
+        return f"rank {note.get('rank')}: {note.get('bytes')} bytes of output dropped"
+    return str(note.get("text") or note.get("reason") or kind)
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, str):
+        return value[:_MAX_STACK]
+    if isinstance(value, Sequence):
+        return [_bounded(each) for each in value[:64]]
+    if isinstance(value, Mapping):
+        return {str(name): _bounded(each) for name, each in list(value.items())[:64]}
+    return value

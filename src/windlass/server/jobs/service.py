@@ -1,0 +1,362 @@
+"""What users may ask of jobs. Every function runs inside the caller's transaction.
+
+The API records wishes; it never moves a job. A submit is exactly once per idempotency key: the
+key, the request's digest and the answer are written with the job itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, Select, delete, func, insert, select
+
+from windlass.contracts import registry
+from windlass.core.access import Principal
+from windlass.core.errors import (
+    Ambiguous,
+    BundleMissing,
+    Conflict,
+    InvalidInput,
+    KeyReused,
+    NeverFits,
+    NotFound,
+)
+from windlass.core.explain import explain
+from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState
+from windlass.core.resources import Node
+from windlass.scheduler.core import never_fits
+from windlass.server.access.tables import projects, users
+from windlass.server.bundles.tables import bundles
+from windlass.server.events.tables import events
+from windlass.server.jobs import moves, naming, views
+from windlass.server.jobs.admit import asks_of
+from windlass.server.jobs.tables import attempts, checkpoints, idempotency, jobs, orders, workers
+
+Row = dict[str, Any]
+_choose = random.SystemRandom()
+
+
+def digest_of(request: Any) -> str:
+    text = json.dumps(request, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
+    """What can be said against a spec without the database; returns the framework."""
+    framework = spec.framework or "python"
+    try:
+        taken = registry.refused(framework, _variables(spec))
+    except registry.UnknownFramework as err:
+        raise InvalidInput(f"framework: {err}") from err
+    if taken:
+        raise InvalidInput(
+            f"environment.vars: {', '.join(taken)} set by the platform for framework {framework}",
+            hint="take them out: the script finds them in its environment",
+        )
+    why = never_fits(asks_of(spec), nodes) if nodes else None
+    if why is not None:
+        raise NeverFits(
+            f"this gang can never start: {why}", hint="ask for less, see `windlass node ls`"
+        )
+    return framework
+
+
+def submit(
+    conn: Connection,
+    who: Principal,
+    spec: JobSpec,
+    framework: str,
+    *,
+    key: str | None,
+    digest: str,
+    now_ms: int,
+    rerun_of: str | None = None,
+) -> tuple[Row, bool]:
+    """(the answer, whether it is new). Raises KeyReused, BundleMissing."""
+    if key is not None:
+        known = replayed(conn, who, key, digest)
+        if known is not None:
+            return known, False
+    bundle = spec.code.bundle
+    if bundle is not None and not _bundle_complete(conn, who, bundle):
+        raise BundleMissing(
+            f"the code bundle {bundle[:12]} is not here",
+            hint="upload it, then submit again",
+            digest=bundle,
+        )
+    job_id = uuid4().hex
+    row = moves.create(
+        conn,
+        {
+            "id": job_id,
+            "project_id": who.project_id,
+            "user_id": who.user_id,
+            "name": spec.name or naming.invent(_choose),
+            "state": (JobState.HELD if spec.hold else JobState.QUEUED).value,
+            "framework": framework,
+            "spec": spec.model_dump(mode="json"),
+            "members": sum(role.count for role in spec.roles.values()),
+            "gpus": sum(role.count * role.gpus for role in spec.roles.values()),
+            "bundle": bundle,
+            "rerun_of": rerun_of,
+            "wish": None, "wish_now": 0, "fence": 0, "failures": 0, "stale_restarts": 0,
+            "not_before_ms": 0, "lost_nodes": [],
+        },
+        now_ms=now_ms,
+        reason="held: waits for a release" if spec.hold else "",
+    )  # fmt: skip
+    blank = dict.fromkeys(
+        ("engine", "started_ms", "ended_ms", "exit_code", "outcome", "step", "done", "total")
+    )
+    blank["queued_ms"] = None
+    full = {**blank, **row, "project": who.project_name, "user": who.user_name}
+    answer = views.job_view(full).model_dump(mode="json")
+    if key is not None:
+        conn.execute(
+            insert(idempotency).values(
+                project_id=who.project_id, key=key, digest=digest, status=201, answer=answer, job_id=job_id
+            )
+        )  # fmt: skip
+    return answer, True
+
+
+def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Row | None:
+    """The first answer to this key, if there was one."""
+    known = (
+        conn.execute(
+            select(idempotency).where(
+                idempotency.c.project_id == who.project_id, idempotency.c.key == key
+            )
+        )
+        .mappings()
+        .first()
+    )
+    if known is None:
+        return None
+    if known["digest"] != digest:
+        raise KeyReused(
+            f"the idempotency key {key!r} was used for another request (job {known['job_id']})",
+            hint="use a new key for a new request",
+        )
+    return dict(known["answer"])
+
+
+def _joined() -> Select[Any]:
+    return (
+        select(jobs, projects.c.name.label("project"), users.c.name.label("user"))
+        .join(projects, projects.c.id == jobs.c.project_id)
+        .join(users, users.c.id == jobs.c.user_id)
+    )
+
+
+def find(conn: Connection, who: Principal, ref: str) -> Row:
+    """By id, by a unique prefix of an id, or by name (the newest). Other projects' are not found."""
+    mine = jobs.c.project_id == who.project_id
+    hexadecimal = all(char in "0123456789abcdef" for char in ref)
+    if hexadecimal and len(ref) == 32:
+        row = conn.execute(_joined().where(jobs.c.id == ref, mine)).mappings().first()
+        if row is not None:
+            return dict(row)
+    named = (
+        conn.execute(
+            _joined().where(mine, jobs.c.name == ref).order_by(jobs.c.number.desc()).limit(1)
+        )
+        .mappings()
+        .first()
+    )
+    if named is not None:
+        return dict(named)
+    if hexadecimal and 4 <= len(ref) < 32:
+        upper = ref + "g"
+        rows = (
+            conn.execute(_joined().where(jobs.c.id >= ref, jobs.c.id < upper, mine).limit(5))
+            .mappings()
+            .all()
+        )
+        if len(rows) > 1:
+            several = ", ".join(f"{row['id'][:12]} ({row['name']})" for row in rows)
+            raise Ambiguous(f"{ref!r} names several jobs: {several}", hint="give more of the id")
+        if rows:
+            return dict(rows[0])
+    raise NotFound(f"no job {ref!r}", hint="`windlass ps -a` lists the jobs there are")
+
+
+def listing(
+    conn: Connection,
+    who: Principal,
+    *,
+    states: Sequence[JobState],
+    name: str | None,
+    user: str | None,
+    before: int | None,
+    limit: int,
+) -> tuple[list[Row], int | None]:
+    """Newest first; the second value is the cursor of the next page."""
+    query = _joined().where(jobs.c.project_id == who.project_id)
+    if states:
+        query = query.where(jobs.c.state.in_([state.value for state in states]))
+    if name is not None:
+        query = query.where(jobs.c.name == name)
+    if user is not None:
+        query = query.where(users.c.name == user)
+    if before is not None:
+        query = query.where(jobs.c.number < before)
+    rows = [
+        dict(row)
+        for row in conn.execute(query.order_by(jobs.c.number.desc()).limit(limit + 1)).mappings()
+    ]
+    return rows[:limit], (rows[limit - 1]["number"] if len(rows) > limit else None)
+
+
+def counts(conn: Connection, who: Principal) -> dict[str, int]:
+    """How many unfinished jobs are in each state."""
+    rows = conn.execute(
+        select(jobs.c.state, func.count())
+        .where(jobs.c.project_id == who.project_id, jobs.c.state.not_in(sorted(TERMINAL)))
+        .group_by(jobs.c.state)
+    )
+    return {state: int(count) for state, count in rows}
+
+
+def attempts_of(conn: Connection, job_id: str) -> list[Row]:
+    rows = conn.execute(
+        select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.number)
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def events_of(conn: Connection, job_id: str, after: int, limit: int = 1000) -> list[Row]:
+    rows = conn.execute(
+        select(events)
+        .where(events.c.job_id == job_id, events.c.seq > after)
+        .order_by(events.c.seq)
+        .limit(limit)
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def checkpoints_of(conn: Connection, job_id: str) -> list[Row]:
+    rows = conn.execute(
+        select(checkpoints)
+        .where(checkpoints.c.job_id == job_id)
+        .order_by(checkpoints.c.step.desc(), checkpoints.c.attempt.desc())
+    )
+    return [dict(row) for row in rows.mappings()]
+
+
+def wish(
+    conn: Connection,
+    who: Principal,
+    ref: str,
+    what: str,
+    *,
+    reason: str,
+    now_ms: int,
+    at_once: bool = False,
+) -> Row:
+    """Write down what is wanted; the owner of the job's state carries it out."""
+    found = find(conn, who, ref)
+    job = moves.load(conn, found["id"])
+    state = JobState(job["state"])
+    if state in TERMINAL:
+        if what == "cancel":
+            return found  # it is over already: that is what was wanted
+        raise Conflict(
+            f"job {job['name']} is {state}", hint=f"`windlass rerun {job['name']}` makes a new one"
+        )
+    if what == "release" and state not in (JobState.HELD, JobState.QUEUED):
+        raise Conflict(f"job {job['name']} is {state}, not held")
+    if what == "restart" and state not in LIVE:
+        raise Conflict(f"job {job['name']} is {state}, nothing of it runs")
+    if job["wish"] == "cancel" and what != "cancel":
+        raise Conflict(f"job {job['name']} is being stopped")
+    same = job["wish"] == what and bool(job["wish_now"]) >= at_once
+    if not same:
+        job = moves.note(
+            conn, job, "wished", reason=reason, now_ms=now_ms, data={"wish": what, "now": at_once},
+            wish=what, wish_reason=reason, wish_now=int(at_once),
+        )  # fmt: skip
+    return {**found, **job}
+
+
+def changed(spec: JobSpec, params: Row, changes: Row) -> JobSpec:
+    """The spec of a rerun: parameters and any field replaced, then checked like a new one."""
+    raw = spec.model_dump(mode="json")
+    raw.pop("workers")  # the roles say it
+    _merge(raw, changes)
+    words = raw["run"]
+    for name, value in params.items():
+        if name in raw["params"]:
+            raw["params"][name] = value
+        else:
+            words = _replace_flag(words, name, value)
+    raw["run"] = words
+    try:
+        return JobSpec.model_validate(raw)
+    except ValidationError as err:
+        raise explain(err.errors(), JobSpec) from err
+
+
+def remove(conn: Connection, job_id: str) -> list[str]:
+    """Take a finished job out; returns its attempts, whose files the caller then removes."""
+    job = moves.load(conn, job_id)
+    if JobState(job["state"]) not in TERMINAL:
+        raise Conflict(
+            f"job {job['name']} is {job['state']}",
+            hint=f"stop it first: windlass stop {job['name']}",
+        )
+    ids = list(conn.execute(select(attempts.c.id).where(attempts.c.job_id == job_id)).scalars())
+    remove_rows(conn, [job_id])
+    return ids
+
+
+def remove_rows(conn: Connection, job_ids: Sequence[str]) -> None:
+    """Every row of these jobs, children first."""
+    of_attempts = select(attempts.c.id).where(attempts.c.job_id.in_(job_ids))
+    for table in (orders, workers):
+        conn.execute(delete(table).where(table.c.attempt_id.in_(of_attempts)))
+    for child in (attempts, checkpoints, idempotency, events):
+        conn.execute(delete(child).where(child.c.job_id.in_(job_ids)))
+    conn.execute(delete(jobs).where(jobs.c.id.in_(job_ids)))
+
+
+def _variables(spec: JobSpec) -> set[str]:
+    return set(spec.environment.vars) | {
+        name for role in spec.roles.values() for name in role.vars
+    }
+
+
+def _bundle_complete(conn: Connection, who: Principal, digest: str) -> bool:
+    complete = conn.execute(
+        select(bundles.c.complete).where(
+            bundles.c.digest == digest, bundles.c.project_id == who.project_id
+        )
+    ).scalar()
+    return bool(complete)
+
+
+def _merge(raw: Row, changes: Row) -> None:
+    for name, value in changes.items():
+        if isinstance(value, dict) and isinstance(raw.get(name), dict):
+            _merge(raw[name], value)
+        else:
+            raw[name] = value
+
+
+def _replace_flag(words: list[str], name: str, value: Any) -> list[str]:
+    """`--lr 0.1`, `--lr=0.1`, `lr=0.1` with another value; appended as `--name value` if absent."""
+    flag, text = "--" + name, str(value)
+    for at, word in enumerate(words):
+        bare = word.replace("_", "-") if word.startswith("--") else word
+        if bare == flag.replace("_", "-") and at + 1 < len(words):
+            return [*words[: at + 1], text, *words[at + 2 :]]
+        head, equals, _ = word.partition("=")
+        if equals and head in (flag, name):
+            return [*words[:at], f"{head}={text}", *words[at + 1 :]]
+    return [*words, flag, text]

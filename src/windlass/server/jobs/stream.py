@@ -1,0 +1,201 @@
+"""One job as it happens: its events and its output in one stream, resumable by cursor.
+
+    cursor = <event seq> [ ; <attempt> ; <stream>=<offset> , … ]
+
+Two sources feed one bounded queue: the feed (events of this job) and the tail of the newest
+attempt's output. A slow reader slows only itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from windlass.core.access import CallerKind, Principal
+from windlass.core.errors import InvalidInput, NotFound
+from windlass.core.jobs import TERMINAL, JobState
+from windlass.server import feed as feeds
+from windlass.server import sse
+from windlass.server.jobs import service, views
+from windlass.server.jobs.tables import attempts
+from windlass.server.logs.reader import Chunk, Tail
+from windlass.server.logs.watch import FolderWatch
+from windlass.server.parts import Parts
+
+_ROOM = 64
+_LOOK_SECONDS = 1.0
+
+
+async def follow_job(
+    parts: Parts, job: Mapping[str, Any], cursor: str | None
+) -> AsyncIterator[bytes]:
+    """Bytes of the event stream, until the job is over and all its output was sent."""
+    seq, attempt, offsets = parse_cursor(cursor)
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue(_ROOM)
+    pump = asyncio.create_task(_Pump(parts, job, seq, attempt, offsets, queue).run())
+    try:
+        while True:
+            try:
+                block = await asyncio.wait_for(queue.get(), sse.PING_SECONDS)
+            except TimeoutError:
+                yield sse.PING
+                continue
+            if block is None:
+                break
+            yield block
+        await pump
+    finally:
+        pump.cancel()
+        await asyncio.gather(pump, return_exceptions=True)
+
+
+def parse_cursor(cursor: str | None) -> tuple[int, int, dict[str, int]]:
+    if not cursor:
+        return 0, 0, {}
+    try:
+        seq, _, rest = cursor.partition(";")
+        attempt, _, offsets = rest.partition(";")
+        places = dict(pair.rsplit("=", 1) for pair in offsets.split(",") if pair)
+        return int(seq), int(attempt or 0), {name: int(place) for name, place in places.items()}
+    except ValueError:
+        raise InvalidInput(f"cursor: not one of ours (found {cursor[:80]!r})") from None
+
+
+class _Pump:
+    def __init__(
+        self,
+        parts: Parts,
+        job: Mapping[str, Any],
+        seq: int,
+        attempt: int,
+        offsets: dict[str, int],
+        queue: asyncio.Queue[bytes | None],
+    ) -> None:
+        self._parts = parts
+        self._job = job
+        self._seq = seq
+        self._attempt = attempt
+        self._offsets = offsets
+        self._queue = queue
+        self._watch = FolderWatch()
+        self._tail: Tail | None = None
+        self._fresh = True  # an event may have named a new attempt
+        self._over = False
+
+    async def run(self) -> None:
+        events = asyncio.create_task(self._events())
+        try:
+            await self._output(events)
+            await self._end()
+        finally:
+            events.cancel()
+            await asyncio.gather(events, return_exceptions=True)
+            self._watch.close()
+            await self._queue.put(None)
+
+    async def _events(self) -> None:
+        """The job's events after `seq`, first from the table, then as they come."""
+        job_id, names = self._job["id"], {self._job["id"]: self._job["name"]}
+        start = await self._parts.store.read(feeds.last_position)
+        old = await self._parts.store.read(
+            lambda conn: service.events_of(conn, job_id, self._seq, limit=100_000)
+        )
+        for row in old:
+            await self._event(row, names)
+        async with aclosing(self._parts.feed.follow(start, job_id=job_id)) as rows:
+            async for row in rows:
+                if row.seq > self._seq:
+                    await self._event(dict(row._mapping), names)
+
+    async def _event(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
+        self._seq = row["seq"]
+        view = views.event_view(row, names).model_dump(mode="json")
+        await self._queue.put(sse.message("event", view, self._cursor()))
+        self._fresh = True
+        if row["state"] in {state.value for state in TERMINAL}:
+            self._over = True
+        self._watch.poke()
+
+    async def _output(self, events: asyncio.Task[None]) -> None:
+        while True:
+            over = self._over
+            await self._turn_to_newest()
+            sent = await self._send_new()
+            if events.done():
+                events.result()
+            if over and not sent:
+                return
+            if not sent:
+                await self._watch.wait(_LOOK_SECONDS)
+
+    async def _turn_to_newest(self) -> None:
+        """Point the tail at the newest attempt, once all of the one before was sent."""
+
+        def newest(conn: Connection) -> dict[str, Any] | None:
+            last = conn.execute(
+                select(attempts.c.id, attempts.c.number, attempts.c.placement)
+                .where(attempts.c.job_id == self._job["id"])
+                .order_by(attempts.c.number.desc())
+                .limit(1)
+            )
+            found = last.mappings().first()
+            return None if found is None else dict(found)
+
+        if not self._fresh:
+            return
+        self._fresh = False
+        attempt = await self._parts.store.read(newest)
+        if attempt is None:
+            return
+        if self._tail is None or attempt["number"] != self._attempt:
+            if self._tail is not None:
+                while await self._send_new():
+                    pass
+            offsets = self._offsets if attempt["number"] == self._attempt else {}
+            self._attempt = attempt["number"]
+            nodes = sorted({placed["node"] for placed in attempt["placement"]})
+            self._tail = Tail(
+                [self._parts.settings.logs_of(attempt["id"], node) for node in nodes], offsets
+            )
+
+    async def _send_new(self) -> bool:
+        if self._tail is None:
+            return False
+        for folder in self._tail.folders:
+            if not self._watch.add(folder):
+                self._watch.add(folder.parent)  # tells when `logs` is made
+        chunks = self._tail.read()
+        for chunk in chunks:
+            await self._queue.put(sse.message("log", self._log(chunk), self._cursor()))
+        return bool(chunks)
+
+    def _log(self, chunk: Chunk) -> dict[str, Any]:
+        return {
+            "rank": chunk.rank,
+            "stream": chunk.stream,
+            "attempt": self._attempt,
+            "offset": chunk.offset,
+            "at": views.stamp(chunk.at_ms),
+            "text": chunk.text,
+        }
+
+    def _cursor(self) -> str:
+        places = self._tail.positions if self._tail is not None else self._offsets
+        listed = ",".join(f"{name}={place}" for name, place in places.items())
+        return f"{self._seq};{self._attempt};{listed}"
+
+    async def _end(self) -> None:
+        who = Principal(kind=CallerKind.USER, project_id=self._job["project_id"])
+        try:
+            row = await self._parts.store.read(
+                lambda conn: service.find(conn, who, self._job["id"])
+            )
+        except NotFound:
+            return
+        assert JobState(row["state"]) in TERMINAL
+        view = views.job_view(row).model_dump(mode="json")
+        await self._queue.put(sse.message("end", view, self._cursor()))

@@ -1,0 +1,163 @@
+"""One sentence on why a job is as it is, the evidence, the next step. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from windlass.core.jobs import JobState, Outcome
+from windlass.core.strict import Strict
+from windlass.scheduler.core import Reason
+from windlass.server.clock import stamp
+
+Row = Mapping[str, Any]
+SILENT_MS = 60_000
+"""A worker that has not been heard for this long is worth a word."""
+
+
+class Why(Strict):
+    job: str
+    name: str
+    state: JobState
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    next: str = ""
+
+
+def why(
+    job: Row,
+    attempts: Sequence[Row],
+    workers: Sequence[Row],
+    hung: Sequence[Row],
+    waiting: Reason | None,
+    now_ms: int,
+) -> Why:
+    """`hung`: events that told of a hang in the newest attempt, newest last."""
+    state = JobState(job["state"])
+    last = attempts[-1] if attempts else None
+    match state:
+        case JobState.QUEUED:
+            told = _queued(job, last, waiting, now_ms)
+        case JobState.HELD:
+            told = job["reason"] or "held", [], f"windlass release {job['name']}"
+        case JobState.STARTING:
+            told = _starting(job, workers, now_ms)
+        case JobState.RUNNING:
+            told = _running(job, workers, hung, now_ms)
+        case JobState.STOPPING:
+            left = _since(last["ending_ms"] if last else None, now_ms)
+            told = (
+                f"stopping since {left}: {job['reason']}",
+                [],
+                f"windlass stop --now {job['name']}",
+            )
+        case JobState.SUCCEEDED:
+            told = "it succeeded", _story(attempts), ""
+        case JobState.CANCELLED:
+            told = (
+                f"stopped: {job['reason'] or 'as wished'}",
+                _story(attempts),
+                f"windlass rerun {job['name']}",
+            )
+        case JobState.FAILED:
+            told = _failed(job, attempts)
+    sentence, evidence, following = told
+    return Why(
+        job=job["id"], name=job["name"], state=state, sentence=sentence,
+        evidence=tuple(evidence), next=following,
+    )  # fmt: skip
+
+
+Told = tuple[str, list[str], str]
+
+
+def _queued(job: Row, last: Row | None, waiting: Reason | None, now_ms: int) -> Told:
+    evidence = [] if last is None else [f"attempt {last['number']} ended: {last['reason']}"]
+    if job["not_before_ms"] > now_ms:
+        seconds = (job["not_before_ms"] - now_ms) / 1000
+        return (
+            f"backing off: it is tried again in {seconds:.0f} s",
+            evidence,
+            f"windlass release {job['name']} starts it now",
+        )
+    if waiting is None:
+        return "waiting: it is about to be looked at", evidence, f"windlass logs -f {job['name']}"
+    return f"waiting: {waiting.sentence}", evidence, "windlass ps shows what holds the resources"
+
+
+def _starting(job: Row, workers: Sequence[Row], now_ms: int) -> Told:
+    missing = [worker["node"] for worker in workers if not worker["registered_ms"]]
+    if missing:
+        there = len(workers) - len(missing)
+        return (
+            f"starting: {there} of {len(workers)} workers are there, waiting for {', '.join(missing)}",
+            [], "windlass events " + job["name"],
+        )  # fmt: skip
+    return "starting: the gang is whole, its ranks are being started", [], ""
+
+
+def _running(job: Row, workers: Sequence[Row], hung: Sequence[Row], now_ms: int) -> Told:
+    silent = [
+        f"node {worker['node']} was last heard {_since(worker['beat_ms'], now_ms)} ago"
+        for worker in workers
+        if worker["beat_ms"] and now_ms - worker["beat_ms"] > SILENT_MS
+    ]
+    if hung:
+        event = hung[-1]
+        stacks = [
+            f"rank {stack.get('rank')}: {_last_line(str(stack.get('text', '')))}"
+            for stack in event["data"].get("stacks", ())
+        ]
+        return (
+            f"slow: {event['reason']}", [*stacks, *silent],
+            f"windlass debug stack {job['name']}",
+        )  # fmt: skip
+    if silent:
+        return "running, but a worker is silent", silent, "windlass doctor"
+    step = f", at step {job['step']}" if job["step"] is not None else ""
+    return f"running{step}", [], f"windlass logs -f {job['name']}"
+
+
+def _failed(job: Row, attempts: Sequence[Row]) -> Told:
+    last = attempts[-1] if attempts else None
+    evidence: list[str] = []
+    following = f"windlass logs {job['name']}"
+    failure = (last["failure"] if last else None) or {}
+    if failure:
+        who = f"{failure.get('role')}-{failure.get('index')}"
+        how = (
+            f"signal {failure['signal']}"
+            if failure.get("signal")
+            else f"exit code {failure.get('exit')}"
+        )
+        evidence.append(
+            f"first to fail: rank {failure.get('rank')} ({who}) on node {failure.get('node')}, {how}"
+        )
+        if failure.get("ended_ms"):
+            evidence.append(f"at {stamp(failure['ended_ms'])}")
+        if failure.get("traceback"):
+            evidence.append(str(failure["traceback"]).rstrip())
+        following = f"windlass logs --rank {failure.get('rank', 0)} {job['name']}"
+    if last and last["outcome"] == Outcome.OOM:
+        following = f"windlass rerun {job['name']} --memory with more"
+    if last and last["outcome"] == Outcome.REFUSED:
+        following = f"windlass show {job['name']}: check the command, the code and the environment"
+    evidence += _story(attempts[:-1])
+    return job["reason"] or "it failed", evidence, following
+
+
+def _story(attempts: Sequence[Row]) -> list[str]:
+    return [
+        f"attempt {attempt['number']}: {attempt['outcome']}: {attempt['reason']}"
+        for attempt in attempts
+        if attempt["outcome"] not in (None, Outcome.SUCCEEDED)
+    ]
+
+
+def _since(then_ms: int | None, now_ms: int) -> str:
+    return f"{max(0, now_ms - (then_ms or now_ms)) / 1000:.0f} s"
+
+
+def _last_line(text: str) -> str:
+    found = [line.strip() for line in text.splitlines() if line.strip()]
+    return found[-1] if found else ""

@@ -1,0 +1,132 @@
+"""The loops of a server: who leads runs them; a turn that fails is logged and tried again.
+
+Leadership is a lease row with an epoch. Every write of a loop checks the epoch in its own
+transaction (`guard`), so a leader that was stopped and woke up late writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from sqlalchemy import Connection
+
+from windlass.core.errors import Fenced, Unavailable
+from windlass.server import leases
+from windlass.server.store.base import Store
+
+log = logging.getLogger("windlass.loops")
+
+OFFICE = "loops"
+LEASE_MS = 15_000
+
+
+class Leadership:
+    """This process's claim to the loops."""
+
+    def __init__(self, store: Store, holder: str) -> None:
+        self._store = store
+        self._holder = holder
+        self.epoch: int | None = None
+
+    def guard(self, conn: Connection) -> None:
+        """Raise Fenced unless this process leads, in the transaction that wants to act."""
+        if self.epoch is None:
+            raise Fenced("this server does not lead")
+        leases.check(conn, OFFICE, self.epoch)
+
+    async def gain(self) -> None:
+        """Wait until this process leads."""
+        while True:
+            with suppress(Unavailable):
+                self.epoch = await leases.try_lead(self._store, OFFICE, self._holder, LEASE_MS)
+                if self.epoch is not None:
+                    return
+            await asyncio.sleep(LEASE_MS / 5000)
+
+    async def keep(self) -> None:
+        """Renew; returns when another leads."""
+        while True:
+            await asyncio.sleep(LEASE_MS / 3000)
+            try:
+                if self.epoch is None or not await leases.renew(
+                    self._store, OFFICE, self.epoch, LEASE_MS
+                ):
+                    return
+            except Unavailable as err:
+                log.warning("cannot renew the lease: %s", err)
+
+    async def resign(self) -> None:
+        if self.epoch is not None:
+            epoch, self.epoch = self.epoch, None
+            with suppress(Unavailable):
+                await leases.release(self._store, OFFICE, epoch)
+
+
+class Bell:
+    """Rung by whoever knows of work; a loop waits for it, or for its time."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self, *_: object) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        self._event.clear()
+
+
+async def run(
+    name: str, turn: Callable[[], Awaitable[int | None]], bell: Bell, *, at_most_seconds: float
+) -> None:
+    """Turns for ever. A turn answers with the milliseconds until it is due again."""
+    delay = 0.2
+    while True:
+        try:
+            due_ms = await turn()
+            delay = 0.2
+        except asyncio.CancelledError:
+            raise
+        except (Unavailable, Fenced) as err:
+            log.warning("%s waits: %s", name, err)
+            await asyncio.sleep(delay)
+            delay = min(5.0, delay * 2)
+            continue
+        except Exception:
+            log.exception("%s goes on after an error", name)
+            await asyncio.sleep(delay)
+            delay = min(5.0, delay * 2)
+            continue
+        seconds = at_most_seconds if due_ms is None else min(at_most_seconds, due_ms / 1000)
+        await bell.wait(seconds)
+
+
+async def lead(
+    leadership: Leadership,
+    begin: Callable[[], Awaitable[None]],
+    turns: dict[str, tuple[Callable[[], Awaitable[int | None]], Bell, float]],
+) -> None:
+    """Gain the office, run the loops while it lasts, begin again."""
+    while True:
+        await leadership.gain()
+        log.info("leading with epoch %s", leadership.epoch)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await begin()
+            tasks = [
+                asyncio.create_task(run(name, turn, bell, at_most_seconds=most), name=name)
+                for name, (turn, bell, most) in turns.items()
+            ]
+            await leadership.keep()
+            log.warning("another server leads now")
+        except (Unavailable, Fenced) as err:
+            log.warning("cannot begin to lead: %s", err)
+            await asyncio.sleep(1)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

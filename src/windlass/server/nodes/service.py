@@ -1,0 +1,83 @@
+"""Nodes: what the engines offer, kept in the database for whoever schedules or shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from windlass.core.resources import Node
+from windlass.server import feed
+from windlass.server.nodes.tables import nodes
+
+
+def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -> bool:
+    """Write what an engine offers now; True when anything changed. A node that is unhealthy
+    stays so until an operator, or a new boot of it, says otherwise."""
+    known = {
+        row["name"]: row
+        for row in conn.execute(select(nodes).where(nodes.c.engine == engine)).mappings()
+    }
+    changed = False
+    for offer in offers:
+        content = offer.model_dump(mode="json")
+        row = known.pop(offer.name, None)
+        if row is None:
+            conn.execute(
+                insert(nodes).values(
+                    engine=engine, name=offer.name, state="ready", reason="", offer=content, seen_ms=now_ms
+                )
+            )  # fmt: skip
+            _event(conn, offer.name, "ready", "offered by engine " + engine, now_ms)
+            changed = True
+            continue
+        rebooted = row["offer"].get("boot_id") != content["boot_id"]
+        heals = row["state"] == "gone" or (row["state"] == "unhealthy" and rebooted)
+        if row["offer"] != content or heals:
+            values: dict[str, Any] = {"offer": content, "seen_ms": now_ms}
+            if heals:
+                values |= {"state": "ready", "reason": ""}
+            _set(conn, engine, offer.name, values)
+            _event(conn, offer.name, values.get("state", row["state"]), "offer changed", now_ms)
+            changed = True
+    for name, row in known.items():
+        if row["state"] != "gone":
+            why = f"engine {engine} no longer offers it"
+            _set(conn, engine, name, {"state": "gone", "reason": why, "seen_ms": now_ms})
+            _event(conn, name, "gone", why, now_ms)
+            changed = True
+    return changed
+
+
+def mark_unhealthy(conn: Connection, engine: str, name: str, why: str, now_ms: int) -> None:
+    """Nothing more is placed there."""
+    _set(conn, engine, name, {"state": "unhealthy", "reason": why, "seen_ms": now_ms})
+    _event(conn, name, "unhealthy", why, now_ms)
+
+
+def mark_ready(conn: Connection, engine: str, name: str, now_ms: int) -> None:
+    _set(conn, engine, name, {"state": "ready", "reason": "", "seen_ms": now_ms})
+    _event(conn, name, "ready", "resumed", now_ms)
+
+
+def every(conn: Connection) -> list[dict[str, Any]]:
+    return [dict(row) for row in conn.execute(select(nodes).order_by(nodes.c.name)).mappings()]
+
+
+def ready(conn: Connection) -> list[Node]:
+    rows = conn.execute(select(nodes.c.offer).where(nodes.c.state == "ready")).scalars()
+    return [Node.model_validate(offer) for offer in rows]
+
+
+def _set(conn: Connection, engine: str, name: str, values: dict[str, Any]) -> None:
+    conn.execute(
+        update(nodes).where(nodes.c.engine == engine, nodes.c.name == name).values(**values)
+    )
+
+
+def _event(conn: Connection, name: str, state: str, reason: str, now_ms: int) -> None:
+    feed.append(
+        conn, job_id=None, project_id="", seq=0, attempt=None, kind="node", at_ms=now_ms,
+        state=state, reason=reason, data={"node": name},
+    )  # fmt: skip

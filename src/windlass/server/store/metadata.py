@@ -1,0 +1,51 @@
+"""What every table shares: one `metadata`, its naming convention, and the column types.
+
+Constraints are named by rule, so that a migration can drop by name what a table declared
+without one, and so that both dialects name them alike.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sqlalchemy import BigInteger, Dialect, Integer, MetaData, String, Text
+from sqlalchemy.types import TypeDecorator
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+Id = String(32)
+"""A random 32-hex id."""
+
+Millis = BigInteger
+"""UTC milliseconds."""
+
+AutoNumber = BigInteger().with_variant(Integer(), "sqlite")
+"""For a primary key the database counts up by itself: SQLite does so for INTEGER alone."""
+
+
+class Json(TypeDecorator[Any]):
+    """A JSON value as compact text on both dialects.
+
+    Text, not jsonb: the value comes back byte for byte as it was written (jsonb reorders keys
+    and renders numbers anew), and the two dialects behave alike. `None` is stored as NULL.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        if value is None:
+            return None
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)

@@ -1,0 +1,538 @@
+"""The story of one attempt on one node, from the bundle to the exit record.
+
+    prepare → register → (wait for the gang) → start the ranks → watch → end → record → goodbye
+
+One thread decides: this one. Signals, the server's orders, the reporter and the hang watch only
+put events into its queue and wake it. So what the worker does follows from events, in order.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import select
+import signal
+import threading
+import time
+
+from windlass.worker import (
+    bundle,
+    cgroups,
+    checkpoints,
+    debug,
+    ending,
+    environment,
+    processes,
+    spawn,
+    verdict,
+)
+from windlass.worker import record as records
+from windlass.worker.ending import Ending
+from windlass.worker.hang import HangWatch, Sample
+from windlass.worker.launch import Launch, Refused
+from windlass.worker.logs import Stream
+from windlass.worker.orders import Orders
+from windlass.worker.ports import HeldPorts
+from windlass.worker.pump import Channel, Pump
+from windlass.worker.ranks import Rank
+from windlass.worker.reporter import Reporter
+from windlass.worker.server import Fenced, Gone, Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Deque, Dict, List, Optional, Tuple
+
+# A Unix socket's path has at most 107 bytes; multiprocessing adds 32 to the temporary folder's.
+_MAX_TMP_PATH = 70
+
+
+class Attempt:
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._spawner = spawn.Spawner()
+        self._spawner.become_subreaper()
+        self._events: Deque[Tuple[str, Any]] = collections.deque()
+        self._wake_read, self._wake_write = os.pipe()
+        for each in (self._wake_read, self._wake_write):
+            os.set_blocking(each, False)
+        self._ranks: List[Rank] = []
+        self._nodes = 1
+        self._ending: Optional[Ending] = None
+        self._decided = False
+        self._hang: Optional[HangWatch] = None
+        self._next_look = 0.0
+        self._cgroups: Optional[cgroups.Cgroups] = None
+        self._pump = Pump(launch.retry_log_patterns)
+        self._debugger = debug.Debugger(launch)
+        self._reporter = Reporter(
+            launch,
+            Server(launch),
+            ranks=self._beat_ranks,
+            on_step=self._saw_step,
+            on_orders=lambda orders: self._orders.take(orders),
+            on_fenced=lambda why: self._tell("fenced", why),
+        )
+        self._orders = Orders(
+            launch,
+            Server(launch),
+            on_order=lambda order: self._tell("order", order),
+            on_fenced=lambda why: self._tell("fenced", why),
+        )
+
+    def run(self) -> None:
+        """The whole story. When it returns, `exit.json` is there."""
+        self._listen_to_signals()
+        try:
+            self._begin()
+            self._watch()
+        except Refused as err:
+            self._ending = Ending("refused", str(err), 0)
+        except Fenced as err:
+            self._ending = Ending("lost", "fenced: %s" % err, 0)
+        except OSError as err:
+            self._ending = Ending("lost", "the node failed the worker: %s" % err, 0)
+        self._finish()
+
+    # -- the beginning
+
+    def _begin(self) -> None:
+        launch = self._launch
+        for name in ("run", "out", "logs", "debug", "files"):
+            os.makedirs(launch.path(name), 0o700, exist_ok=True)
+        self._tmp = _private_tmp(launch)
+        server = Server(launch)
+        bundle.lay_out(launch, server)
+        self._hook = debug.lay_hook(launch)
+        self._cgroups = cgroups.Cgroups(launch)
+        self._remember()
+        if launch.checkpoint_dir:
+            os.makedirs(launch.checkpoint_dir, 0o700, exist_ok=True)
+            checkpoints.sweep(launch.checkpoint_dir, launch.attempt)
+        ports = [HeldPorts(member.nproc) for member in launch.members]
+        answer = self._register(ports)
+        if not answer.get("whole"):
+            waited = self._wait_for_gang(server)
+            if waited is None:
+                return
+            answer = waited
+        for each in ports:
+            each.release()
+        self._start_ranks(answer["rendezvous"])
+
+    def _register(self, ports: List[HeldPorts]) -> Dict[str, Any]:
+        launch = self._launch
+        assert self._cgroups is not None
+        body: Dict[str, Any] = {
+            "host": launch.host,
+            "boot_id": processes.boot_id(),
+            "pid": os.getpid(),
+            "members": [
+                {"role": member.role, "index": member.index, "ports": held.numbers}
+                for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
+            ],
+            "isolation": self._cgroups.report(),
+        }
+        if launch.resume and launch.checkpoint_dir:
+            offered = checkpoints.found(launch.checkpoint_dir)[:16]
+            if offered:
+                body["checkpoints"] = offered
+        answer: Dict[str, Any] = self._reporter.call("/api/v1/worker/register", body)
+        return answer
+
+    def _wait_for_gang(self, server: Server) -> Optional[Dict[str, Any]]:
+        """The answer once all have registered; None when we were told to end before."""
+        self._reporter.start()
+        self._orders.start()
+
+        def ask() -> None:
+            path = "/api/v1/worker/rendezvous?node=%s&wait=30" % self._launch.node
+            try:
+                answer: Dict[str, Any] = {}
+                while not answer.get("whole"):
+                    asked = time.monotonic()
+                    answer = server.call("GET", path, timeout=60)
+                    if not answer.get("whole") and time.monotonic() - asked < 0.05:
+                        time.sleep(0.2)
+                self._tell("whole", answer)
+            except Fenced as err:
+                self._tell("fenced", str(err))
+            except Refused as err:
+                self._tell("refused", str(err))
+            except Gone:
+                pass
+
+        threading.Thread(target=ask, name="rendezvous", daemon=True).start()
+        while self._ending is None:
+            self._check_lease()
+            self._sleep(1.0)
+            while self._events:
+                kind, found = self._events.popleft()
+                if kind == "whole":
+                    whole: Dict[str, Any] = found
+                    return whole
+                self._handle(kind, found)
+        server.stop()
+        return None
+
+    def _start_ranks(self, rendezvous: Dict[str, Any]) -> None:
+        launch = self._launch
+        assert self._cgroups is not None
+        resume, notes = checkpoints.choose(rendezvous.get("resume_from"), launch.checkpoint_dir)
+        rendezvous = {**rendezvous, "resume_from": resume}
+        for note in notes:
+            self._reporter.note(note)
+        self._nodes = rendezvous.get("nodes", 1)
+        members = {(member.role, member.index): member for member in launch.members}
+        troubles = []
+        for told in rendezvous["members"]:
+            member = members[(told["role"], told["index"])]
+            finish = rendezvous.get("finish", {}).get(member.role) or member.finish
+            for local_rank, told_rank in enumerate(told["ranks"]):
+                rank = Rank(member, local_rank, told_rank["rank"], finish)
+                self._ranks.append(rank)
+                folders = {
+                    "tmp": self._tmp,
+                    "hook": self._hook,
+                    "files": self._files_of(rank, told_rank.get("files") or {}),
+                }
+                devices = environment.devices_of(
+                    member, told.get("gpus", "rank"), local_rank, len(told["ranks"])
+                )
+                variables = environment.of_rank(
+                    launch, member, rendezvous, told_rank, folders, devices, os.environ
+                )
+                command = environment.command_of(member, launch.python)
+                troubles.append((command, self._start_rank(rank, command, variables)))
+        self._remember()
+        self._pump.start()
+        for command, trouble in troubles:
+            reason = spawn.trouble_of(command, trouble)
+            if reason:
+                raise Refused(reason)
+        self._reporter.post(
+            "/api/v1/worker/started",
+            {"ranks": [{**rank.place(), "pid": rank.pid} for rank in self._ranks]},
+        )
+        self._reporter.start()
+        self._orders.start()
+        if launch.idle_seconds:
+            self._hang = HangWatch(launch.idle_seconds, time.monotonic())
+
+    def _start_rank(self, rank: Rank, command: List[str], variables: Dict[str, str]) -> int:
+        assert self._cgroups is not None
+        rank.started_ms = int(time.time() * 1000)
+        rank.pid, out, err, trouble = self._spawner.start(
+            command,
+            variables,
+            self._launch.path("work"),
+            self._cgroups.member_files(rank.member),
+        )
+        rank.start_time = processes.start_time(rank.pid)
+        for stream, pipe in (("out", out), ("err", err)):
+            name = "%s.%s" % (rank.name, stream)
+            log = Stream(self._launch.path("logs"), name, self._launch.log_rate)
+            self._pump.add(Channel(rank.number, pipe, log, keep_tail=stream == "err"))
+        return trouble
+
+    def _files_of(self, rank: Rank, files: Dict[str, str]) -> str:
+        folder = self._launch.path("files", str(rank.number))
+        os.makedirs(folder, 0o700, exist_ok=True)
+        for name, text in files.items():
+            with open(os.path.join(folder, os.path.basename(name)), "w") as file:
+                file.write(text)
+        return folder
+
+    def _remember(self) -> None:
+        """What `reap` needs when we die without a word."""
+        assert self._cgroups is not None
+        content = {
+            "cgroups": self._cgroups.paths,
+            "ranks": [
+                {"pid": rank.pid, "start_time": rank.start_time}
+                for rank in self._ranks
+                if rank.pid
+            ],
+        }
+        records.write_json(self._launch.path("processes.json"), content)
+
+    # -- the middle
+
+    def _watch(self) -> None:
+        while True:
+            self._collect()
+            while self._events:
+                self._handle(*self._events.popleft())
+            now = time.monotonic()
+            if self._ending is None:
+                word, failed = verdict.judge(self._ranks, self._nodes)
+                if word == verdict.FAILED:
+                    assert failed is not None
+                    outcome = verdict.outcome_of(failed)
+                    self._end(outcome, failed.sentence(), self._launch.grace_seconds, failed)
+                elif word == verdict.OVER:
+                    self._end("succeeded", "all ranks ended well", self._launch.grace_seconds)
+                elif word == verdict.DECIDED and not self._decided:
+                    self._decided = True
+                    self._reporter.note({"kind": "decided"})
+                self._check_lease()
+                self._check_hang(now)
+            if self._ending is not None:
+                done = not any(rank.running for rank in self._ranks)
+                calm = self._ending.outcome == "succeeded" and self._nodes <= 1
+                if now >= self._ending.kill_at:
+                    return
+                if done and (calm or not ending.groups_live(self._ranks)):
+                    return
+                self._sleep(min(0.5, self._ending.kill_at - now))
+            else:
+                self._sleep(self._patience(now))
+
+    def _patience(self, now: float) -> float:
+        """How long nothing but an event can change what we think."""
+        wait = 60.0
+        if self._hang is not None:
+            wait = min(wait, max(0.01, self._next_look - now))
+        if self._launch.lease_seconds is not None:
+            until = self._reporter.last_good + self._launch.lease_seconds
+            wait = min(wait, max(0.01, until - now))
+        return wait
+
+    def _handle(self, kind: str, found: Any) -> None:
+        if kind == "fenced":
+            self._end("lost", "fenced: %s" % found, 0)
+        elif kind == "refused":
+            self._end("refused", found, 0)
+        elif kind == "terminated":
+            if self._ending is not None:
+                self._ending.hurry(0)
+            self._end("cancelled", "the worker was told to stop", self._launch.grace_seconds)
+        elif kind == "hung":
+            self._end("hung", found, self._launch.grace_seconds)
+        elif kind == "order":
+            self._obey(found)
+
+    def _obey(self, order: Dict[str, Any]) -> None:
+        kind = order["kind"]
+        if kind == "end":
+            grace = order.get("grace_ms")
+            seconds = self._launch.grace_seconds if grace is None else grace / 1000
+            self._end(order.get("outcome") or "cancelled", order.get("reason") or "", seconds)
+        elif kind == "signal":
+            running = [rank.pid for rank in self._ranks if rank.running]
+            processes.kill_groups(running, int(order["number"]))
+            self._answer(order, True, {"ranks": len(running)})
+        else:
+            # Looking takes seconds: never in the thread that decides.
+            threading.Thread(
+                target=self._look_into, args=(order,), name="debug", daemon=True
+            ).start()
+
+    def _look_into(self, order: Dict[str, Any]) -> None:
+        wanted = order.get("rank")
+        ranks = [rank for rank in self._ranks if wanted is None or rank.number == wanted]
+        try:
+            if order["kind"] == "stack":
+                found = self._debugger.stacks(ranks)
+            elif order["kind"] == "profile":
+                found = self._debugger.profile(ranks, int(order.get("seconds") or 10))
+            elif order["kind"] == "attach":
+                found = self._debugger.attach(ranks)
+            else:
+                raise debug.Unable("this worker knows no order %r" % order["kind"])
+            self._answer(order, True, {"ranks": found})
+        except (debug.Unable, OSError, ValueError) as err:
+            self._answer(order, False, {"error": str(err)})
+
+    def _answer(self, order: Dict[str, Any], ok: bool, result: Dict[str, Any]) -> None:
+        self._reporter.post(
+            "/api/v1/worker/orders/%d" % int(order["id"]), {"ok": ok, "result": result}
+        )
+
+    def _end(
+        self, outcome: str, reason: str, grace_seconds: float, failure: Optional[Rank] = None
+    ) -> None:
+        """The first reason to end stays the reason; a later one can only hurry it."""
+        if self._ending is not None:
+            self._ending.hurry(grace_seconds)
+            return
+        self._ending = Ending(outcome, reason, grace_seconds, failure)
+        if any(rank.running for rank in self._ranks) and grace_seconds > 0:
+            ending.warn(self._ranks)
+
+    def _check_lease(self) -> None:
+        """Our own clock, from the moment the last good report was *sent*: never later than the
+        server may think."""
+        lease = self._launch.lease_seconds
+        if lease is None or self._ending is not None:
+            return
+        if time.monotonic() - self._reporter.last_good >= lease:
+            self._end(
+                "lost",
+                "no word from the server for %g s: the lease is over" % lease,
+                self._launch.grace_seconds,
+            )
+
+    def _check_hang(self, now: float) -> None:
+        if self._hang is None or now < self._next_look:
+            return
+        idle = self._launch.idle_seconds or 0
+        self._next_look = now + min(30.0, max(0.05, idle / 10))
+        running = [rank for rank in self._ranks if rank.running]
+        cpu = _tree_usage([rank.pid for rank in running])
+        samples = [
+            Sample(rank.number, self._evidence_of(rank), cpu[rank.pid][0], not rank.decides)
+            for rank in running
+        ]
+        hang = self._hang.look(samples, now)
+        if hang is None:
+            return
+        act = self._launch.on_idle == "restart" and (self._nodes <= 1 or not hang.whole_node)
+
+        def tell() -> None:
+            idle_ms = int(hang.idle_seconds * 1000)
+            note: Dict[str, Any] = {"kind": "hung", "rank": hang.rank, "idle_ms": idle_ms}
+            note["whole_node"] = hang.whole_node
+            note["stacks"] = self._debugger.stacks(running)
+            self._reporter.note(note)
+            if act:
+                words = "rank %d made no progress for %d s" % (hang.rank, hang.idle_seconds)
+                self._tell("hung", words)
+
+        threading.Thread(target=tell, name="hang", daemon=True).start()
+
+    def _evidence_of(self, rank: Rank) -> object:
+        """Anything that changes when the rank makes progress."""
+        marks: List[object] = [self._pump.received(rank.number)]
+        for name in ("spool-%d.jsonl", "heartbeat-%d"):
+            try:
+                found = os.stat(self._launch.path("run", name % rank.number))
+                marks.append((found.st_size, found.st_mtime_ns))
+            except OSError:
+                marks.append(None)
+        return tuple(marks)
+
+    def _beat_ranks(self) -> List[Dict[str, Any]]:
+        usage = _tree_usage([rank.pid for rank in self._ranks if rank.running])
+        found = []
+        for rank in self._ranks:
+            cpu_ms, rss_bytes = usage.get(rank.pid, (0, 0))
+            entry: Dict[str, Any] = {
+                "rank": rank.number,
+                "pid": rank.pid,
+                "output_bytes": self._pump.received(rank.number),
+                "step": rank.step,
+                "cpu_ms": cpu_ms,
+                "rss_bytes": rss_bytes,
+            }
+            if rank.ended_ms is not None:
+                entry["exit"] = rank.exit if rank.signal is None else -rank.signal
+            found.append(entry)
+        return found
+
+    def _saw_step(self, number: int, step: int) -> None:
+        for rank in self._ranks:
+            if rank.number == number:
+                rank.step = step
+
+    def _collect(self) -> None:
+        """Take the status of every child that ended; orphans that became ours among them."""
+        ranks = {rank.pid: rank for rank in self._ranks if rank.running}
+        for pid, status, usage in ending.reap_orphans():
+            rank = ranks.get(pid)
+            if rank is not None:
+                rank.ended(status, usage, by_worker=self._ending is not None)
+                if self._cgroups is not None and rank.exit != 0:
+                    rank.oom = self._cgroups.out_of_memory(rank.member)
+
+    # -- the end
+
+    def _finish(self) -> None:
+        assert self._ending is not None
+        launch = self._launch
+        groups = self._cgroups.paths if self._cgroups is not None else []
+        running = {rank.pid: rank for rank in self._ranks if rank.running}
+        processes.kill(running)
+        deadline = time.monotonic() + ending.KILL_SECONDS
+        while any(rank.running for rank in running.values()) and time.monotonic() < deadline:
+            self._collect()
+            self._sleep(0.01)
+        survivors = ending.kill_everything(groups, self._ranks, set())
+        cgroups.remove(groups)
+        self._pump.finish(2.0)
+        record = records.make(
+            launch.attempt_id,
+            launch.attempt,
+            launch.node,
+            self._ending.outcome,
+            self._ending.reason,
+            [records.of_rank(rank, self._pump) for rank in self._ranks if rank.pid],
+            records.failure_of(self._ending.failure) if self._ending.failure else None,
+            survivors,
+        )
+        _remove_tmp(launch)
+        records.write(launch.directory, record)
+        if not self._ending.reason.startswith("fenced"):
+            self._reporter.goodbye(record)
+
+    # -- events
+
+    def _listen_to_signals(self) -> None:
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, lambda number, frame: self._tell("terminated", None))
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def _tell(self, kind: str, found: Any) -> None:
+        """From any thread or signal handler."""
+        self._events.append((kind, found))
+        try:
+            os.write(self._wake_write, b"!")
+        except OSError:
+            pass
+
+    def _sleep(self, seconds: float) -> None:
+        """Until an event, or for so long."""
+        if self._events:
+            return
+        select.select([self._wake_read], [], [], max(0.0, seconds))
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+
+
+def _tree_usage(pids: List[int]) -> Dict[int, Tuple[int, int]]:
+    """CPU milliseconds and resident bytes of each process with all its descendants."""
+    everyone = processes.everyone() if pids else []
+    own = {each.pid: each for each in everyone}
+    usage = {}
+    for pid in pids:
+        tree = processes.descendants(pid, everyone)
+        if pid in own:
+            tree.append(own[pid])
+        usage[pid] = (sum(each.cpu_ms for each in tree), sum(each.rss_bytes for each in tree))
+    return usage
+
+
+def _private_tmp(launch: Launch) -> str:
+    path = launch.path("tmp")
+    if len(os.fsencode(path)) <= _MAX_TMP_PATH:
+        os.makedirs(path, 0o700, exist_ok=True)
+        return path
+    short = "/tmp/windlass-%s" % os.urandom(8).hex()
+    os.mkdir(short, 0o700)
+    os.symlink(short, path)
+    return short
+
+
+def _remove_tmp(launch: Launch) -> None:
+    import shutil
+
+    path = launch.path("tmp")
+    try:
+        shutil.rmtree(os.readlink(path), ignore_errors=True)
+        os.unlink(path)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)

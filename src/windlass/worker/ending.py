@@ -1,0 +1,83 @@
+"""The end of the ranks: a warning, time to save, then the whole tree until nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from windlass.worker import cgroups, processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Set
+
+    from windlass.worker.ranks import Rank
+
+KILL_SECONDS = 5.0
+
+
+class Ending:
+    """Why this node's part of the attempt ends, and when patience does."""
+
+    def __init__(
+        self, outcome: str, reason: str, grace_seconds: float, failure: Optional[Rank] = None
+    ) -> None:
+        self.outcome = outcome
+        self.reason = reason
+        self.failure = failure
+        self.kill_at = time.monotonic() + grace_seconds
+
+    def hurry(self, grace_seconds: float) -> None:
+        """A second order can shorten the grace, never lengthen it."""
+        self.kill_at = min(self.kill_at, time.monotonic() + grace_seconds)
+
+
+def warn(ranks: List[Rank]) -> None:
+    """SIGTERM to every rank's process group: also to what a shell started and did not wait for."""
+    processes.kill_groups([rank.pid for rank in ranks if rank.pid], signal.SIGTERM)
+    # A stopped process cannot hear the warning.
+    processes.kill_groups([rank.pid for rank in ranks if rank.pid], signal.SIGCONT)
+
+
+def groups_live(ranks: List[Rank]) -> bool:
+    for rank in ranks:
+        if rank.pid:
+            try:
+                os.killpg(rank.pid, 0)
+                return True
+            except OSError:
+                continue
+    return False
+
+
+def kill_everything(groups: List[str], ranks: List[Rank], spared: Set[int]) -> List[int]:
+    """SIGKILL to all that the ranks ever started; the pids that would not die in time.
+
+    The cgroup finds all of them at once; without one, our descendants do, since every orphan
+    became our child.
+    """
+    processes.kill_groups([rank.pid for rank in ranks if rank.pid], signal.SIGKILL)
+    left = cgroups.kill(groups, KILL_SECONDS) if groups else []
+    deadline = time.monotonic() + KILL_SECONDS
+    own = os.getpid()
+    while True:
+        found = [each.pid for each in processes.descendants(own) if each.pid not in spared]
+        if not found or time.monotonic() > deadline:
+            return sorted({*found, *(pid for pid in left if processes.stat(pid))})
+        processes.kill(found)
+        reap_orphans()
+        time.sleep(0.002)
+
+
+def reap_orphans() -> List[Any]:
+    """Collect every child that has ended: (pid, status, usage) of each."""
+    found: List[Any] = []
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except OSError:
+            return found
+        if pid == 0:
+            return found
+        found.append((pid, status, usage))

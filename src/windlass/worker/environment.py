@@ -1,0 +1,103 @@
+"""What a rank finds in its environment, and the command it runs. Pure but for `os.environ`.
+
+Built from nothing: a few names of the worker's own environment, then what the job says, then what
+the contract says, then what only the worker knows. Later ones win.
+"""
+
+from __future__ import annotations
+
+import os
+
+from windlass.worker.launch import Launch, Member
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional
+
+_KEPT = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG TZ TERM LD_LIBRARY_PATH SSL_CERT_FILE".split()
+)
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def base(own: Mapping[str, str]) -> Dict[str, str]:
+    found = {name: value for name, value in own.items() if name in _KEPT or name.startswith("LC_")}
+    found.setdefault("PATH", _DEFAULT_PATH)
+    return found
+
+
+def of_rank(
+    launch: Launch,
+    member: Member,
+    rendezvous: Dict[str, Any],
+    told: Dict[str, Any],
+    folders: Dict[str, str],
+    devices: List[str],
+    own: Mapping[str, str],
+) -> Dict[str, str]:
+    """The whole environment of one rank. `told` is the contract's word on it, `folders` are those
+    of `tmp`, `files` and `hook`."""
+    found = base(own)
+    found.update(launch.vars)
+    found.update(member.vars)
+    _put_python_first(found, launch.python)
+    # Dumps a stack on demand; it steps aside for the user's own sitecustomize.
+    found["PYTHONPATH"] = os.pathsep.join(
+        each for each in (folders["hook"], found.get("PYTHONPATH")) if each
+    )
+    files = folders["files"]
+    found.update({name: text.replace("@files@", files) for name, text in told["env"].items()})
+    found.update(
+        WINDLASS_JOB_ID=launch.job_id,
+        WINDLASS_JOB_NAME=launch.job_name,
+        WINDLASS_PROJECT=launch.project,
+        WINDLASS_ATTEMPT=str(launch.attempt),
+        WINDLASS_ATTEMPT_ID=launch.attempt_id,
+        WINDLASS_OUTPUT_DIR=launch.path("out"),
+        WINDLASS_RUN_DIR=launch.path("run"),
+        WINDLASS_URL=rendezvous.get("url") or (launch.urls or [""])[0],
+        WINDLASS_TOKEN=rendezvous.get("tracking_token") or "",
+        PYTHONUNBUFFERED="1",
+        TMPDIR=folders["tmp"],
+        CUDA_VISIBLE_DEVICES=",".join(devices),
+    )
+    if launch.checkpoint_dir:
+        found["WINDLASS_CHECKPOINT_DIR"] = launch.checkpoint_dir
+        found["WINDLASS_CHECKPOINT_KEEP"] = str(launch.keep)
+    resume = rendezvous.get("resume_from")
+    if resume:
+        found["WINDLASS_RESUME_FROM"] = resume["path"]
+    deadline = rendezvous.get("deadline_ms")
+    if deadline:
+        found["WINDLASS_DEADLINE"] = str(deadline)
+    return found
+
+
+def devices_of(member: Member, gpus: str, local_rank: int, started: int) -> List[str]:
+    """The devices one rank sees: all of its member's, or its share; too few are shared."""
+    every = member.gpu_ids
+    if gpus == "member" or not every:
+        return every
+    if len(every) < started:
+        return [every[local_rank * len(every) // started]]
+    return every[local_rank * len(every) // started : (local_rank + 1) * len(every) // started]
+
+
+def command_of(member: Member, python: Optional[str]) -> List[str]:
+    """The words to run: a script is run by the job's Python, `python` means the job's Python."""
+    command = list(member.command)
+    if command[0].endswith(".py"):
+        return [python or "python3", *command]
+    if python and command[0] in ("python", "python3"):
+        return [python, *command[1:]]
+    return command
+
+
+def _put_python_first(found: Dict[str, str], python: Optional[str]) -> None:
+    if not python:
+        return
+    folder = os.path.dirname(os.path.abspath(python))
+    found["PATH"] = folder + os.pathsep + found["PATH"]
+    home = os.path.dirname(folder)
+    if os.path.exists(os.path.join(home, "pyvenv.cfg")):
+        found["VIRTUAL_ENV"] = home

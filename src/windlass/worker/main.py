@@ -1,0 +1,90 @@
+"""`python worker.pyz run DIR` and `python worker.pyz reap DIR`."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional
+
+USAGE = "usage: worker.pyz run DIR | worker.pyz reap DIR"
+
+
+def main(arguments: List[str]) -> int:
+    if len(arguments) != 2 or arguments[0] not in ("run", "reap"):
+        print(USAGE, file=sys.stderr)
+        return 2
+    word, directory = arguments[0], os.path.abspath(arguments[1])
+    os.umask(0o077)
+    lock = take_lock(directory, wait_seconds=0.5)
+    if word == "reap":
+        if lock is None:
+            print("the worker of %s is alive: its lock is held" % directory, file=sys.stderr)
+            return 3
+        from windlass.worker.reap import reap
+
+        return reap(directory)
+    if lock is None:
+        return 0
+    return run(directory)
+
+
+def run(directory: str) -> int:
+    """One attempt, from the lock to the record. A second worker on the same directory leaves."""
+    for name in ("worker.json", "exit.json"):
+        if os.path.lexists(os.path.join(directory, name)):
+            return 0
+    if os.getpid() != os.getsid(0):
+        try:
+            os.setsid()
+        except OSError:
+            pass
+    os.chdir(directory)
+    from windlass import __version__
+    from windlass.worker import launch, processes, record
+
+    record.write_json(
+        os.path.join(directory, "worker.json"),
+        {
+            "pid": os.getpid(),
+            "start_time": processes.start_time(os.getpid()) or time.time(),
+            "boot_id": processes.boot_id(),
+            "version": __version__,
+        },
+    )
+    try:
+        told = launch.read(directory)
+    except launch.Refused as err:
+        record.write(directory, record.make("", 0, "", "refused", str(err)))
+        return 0
+    from windlass.worker.attempt import Attempt
+
+    Attempt(told).run()
+    sys.stderr.flush()
+    # Threads that wait for the server are not waited for: all that matters is on disk.
+    os._exit(0)
+
+
+def take_lock(directory: str, wait_seconds: float) -> Optional[int]:
+    """The open lock, None when another holds it. Whoever looks whether a worker lives holds it
+    for a moment, so one refusal proves nothing."""
+    path = os.path.join(directory, "lock")
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return opened
+        except OSError:
+            if time.monotonic() > deadline:
+                os.close(opened)
+                return None
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

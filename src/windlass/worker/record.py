@@ -1,0 +1,107 @@
+"""The exit record: written once, whole, and still there after a power cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from windlass.worker import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from windlass.worker.pump import Pump
+    from windlass.worker.ranks import Rank
+
+TRACEBACK_BYTES = 4096
+_TRACEBACK = b"Traceback (most recent call last):"
+
+
+def make(
+    attempt_id: str,
+    attempt: int,
+    node: str,
+    outcome: str,
+    reason: str,
+    ranks: Optional[List[Dict[str, Any]]] = None,
+    first_failure: Optional[Dict[str, Any]] = None,
+    survivors: Optional[List[int]] = None,
+) -> Dict[str, Any]:
+    return {
+        "api": 1,
+        "attempt_id": attempt_id,
+        "attempt": attempt,
+        "node": node,
+        "boot_id": processes.boot_id(),
+        "ended_ms": int(time.time() * 1000),
+        "outcome": outcome,
+        "reason": reason,
+        "ranks": ranks or [],
+        "first_failure": first_failure,
+        "survivors": survivors or [],
+    }
+
+
+def of_rank(rank: Rank, pump: Pump) -> Dict[str, Any]:
+    return {
+        **rank.place(),
+        "exit": rank.exit,
+        "signal": rank.signal,
+        "started_ms": rank.started_ms,
+        "ended_ms": rank.ended_ms,
+        "ended_by": rank.ended_by,
+        "traceback": traceback_in(pump.tail(rank.number)),
+        "oom": rank.oom,
+        "peak_bytes": rank.peak_bytes,
+        "matched": pump.matched(rank.number),
+        "dropped_bytes": pump.dropped(rank.number),
+    }
+
+
+def failure_of(rank: Rank) -> Dict[str, Any]:
+    place = rank.place()
+    del place["local_rank"]
+    return {**place, "exit": rank.exit, "signal": rank.signal}
+
+
+def traceback_in(text: bytes) -> Optional[str]:
+    """The last Python traceback in the end of a stderr: its last 4 kB, None if there is none."""
+    start = text.rfind(_TRACEBACK)
+    if start < 0:
+        return None
+    lines = text[start:].decode("utf-8", "replace").splitlines()
+    kept = [lines[0]]
+    for line in lines[1:]:
+        kept.append(line)
+        # Frames are indented; the first line that is not is the error itself.
+        if line and not line[0].isspace():
+            break
+    return "\n".join(kept)[-TRACEBACK_BYTES:]
+
+
+def write(directory: str, record: Dict[str, Any]) -> None:
+    """Durable when this returns. Raises OSError."""
+    path = os.path.join(directory, "exit.json")
+    fresh = os.path.join(directory, ".exit.json-%d" % os.getpid())
+    opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(opened, "wb") as file:
+        file.write(json.dumps(record).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(fresh, path)
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_json(path: str, content: Dict[str, Any]) -> None:
+    """Whole or not at all, but not synced: for what a reboot makes worthless anyway."""
+    fresh = "%s-%d" % (path, os.getpid())
+    opened = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with open(opened, "wb") as file:
+        file.write(json.dumps(content).encode())
+    os.rename(fresh, path)
