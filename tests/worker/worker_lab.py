@@ -55,7 +55,9 @@ class ControlPlane:
             daemon_threads = True
 
             def handle_error(self, *words: Any) -> None:
-                pass
+                # A worker that was killed breaks its connections; anything else is our fault.
+                if not isinstance(sys.exc_info()[1], ConnectionError):
+                    super().handle_error(*words)
 
         self.server = Listener(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"

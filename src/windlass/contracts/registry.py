@@ -6,8 +6,9 @@ the package was not installed (a checkout, a zipapp) the table below stands in f
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import import_module, metadata
-from typing import Any, Dict, FrozenSet, Iterable, List, cast
+from typing import Any, Dict, FrozenSet, Iterable, List, Tuple, cast
 
 from windlass.contracts import neutral
 from windlass.contracts.base import Contract, Gang, places
@@ -80,8 +81,10 @@ def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
     return answers
 
 
-def _entry_points() -> List[metadata.EntryPoint]:
+@lru_cache(maxsize=1)
+def _entry_points() -> Tuple[metadata.EntryPoint, ...]:
     points: Any = metadata.entry_points()
     # Python 3.8 and 3.9 give a dict of groups.
-    chosen = points.get(GROUP, ()) if isinstance(points, dict) else points.select(group=GROUP)
-    return list(chosen)
+    if hasattr(points, "select"):
+        return tuple(points.select(group=GROUP))
+    return tuple(points.get(GROUP, ()))

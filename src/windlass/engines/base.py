@@ -71,7 +71,8 @@ class Engine(Protocol):
         """What the engine offers now, net of each node's reserve."""
 
     async def launch(self, plan: LaunchPlan) -> None:
-        """Start the worker on each node of the plan that was not started before. Raises LaunchFailed."""
+        """Start the worker on each node of the plan that was not started before.
+        Raises LaunchFailed."""
 
     async def observe(self, wanted: Sequence[tuple[str, str]]) -> list[Seen]:
         """One `Seen` for each (attempt id, node), from evidence, never from memory alone."""

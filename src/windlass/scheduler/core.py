@@ -144,9 +144,10 @@ class Core:
         first = self._blocked or Reason("dispatching", "it is about to start")
         if position == 0:
             return first
+        ahead = f"{position} job{'s' if position > 1 else ''} ahead of it"
         return Reason(
             "waiting-queue",
-            f"{position} job{'s' if position > 1 else ''} ahead of it; the first of them: {first.sentence}",
+            f"{ahead}; the first of them: {first.sentence}",
             first.missing,
         )
 
@@ -182,7 +183,7 @@ class Core:
 
     @staticmethod
     def _occupy(room: _Room, placed: Placed, each: Resources) -> None:
-        # A node that came back smaller may owe more than it has: it then offers nothing, never less.
+        # A node that came back smaller may owe more than it has: it offers nothing, never less.
         room.free = Resources(
             **{
                 kind: max(0, getattr(room.free, kind) - getattr(each, kind))
@@ -226,7 +227,8 @@ class Core:
         missing = total.missing(free)
         if missing:
             words = " and ".join(
-                f"needs {describe(kind, getattr(total, kind))}, {describe(kind, getattr(free, kind))} free"
+                f"needs {describe(kind, getattr(total, kind))}, "
+                f"{describe(kind, getattr(free, kind))} free"
                 for kind in missing
             )
             return Reason("waiting-nodes", words, missing)

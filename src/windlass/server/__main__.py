@@ -28,8 +28,10 @@ def main() -> int:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not _loopback(options.host) and not options.insecure:
         print(
-            f"windlass: {options.host} can be reached from other machines, and this server speaks plain HTTP.\n"
-            "  Put TLS in front of it and bind to 127.0.0.1, or add --insecure if the network is yours alone.",
+            f"windlass: {options.host} can be reached from other machines, "
+            "and this server speaks plain HTTP.\n"
+            "  Put TLS in front of it and bind to 127.0.0.1, "
+            "or add --insecure if the network is yours alone.",
             file=sys.stderr,
         )
         return 2

@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ async def _tend(parts: Parts) -> None:
             await parts.access.tend()
             if turn % 60 == 0:
                 old = parts.clock.now_ms() - DAY_MS
-                wanted = await parts.store.write(lambda conn, old=old: collect(conn, old))
+                wanted = await parts.store.write(partial(collect, before_ms=old))
                 await asyncio.to_thread(parts.blobs.sweep, wanted, old)
         except Exception as err:
             log.warning("chores put off: %s", err)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Row, func, insert, select, text
@@ -178,7 +178,7 @@ class Feed:
 
     async def follow(
         self, cursor: int, project_id: str | None = None, job_id: str | None = None
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Every event after `cursor`, once, in order, for ever; waits out a database that is
         away. Close it (`aclosing`) when done."""
         while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from sqlalchemy import Connection
@@ -108,7 +108,7 @@ async def run(
 async def lead(
     leadership: Leadership,
     begin: Callable[[], Awaitable[None]],
-    turns: dict[str, tuple[Callable[[], Awaitable[int | None]], Bell, float]],
+    turns: Mapping[str, tuple[Callable[[], Awaitable[int | None]], Bell, float]],
 ) -> None:
     """Gain the office, run the loops while it lasts, begin again."""
     while True:

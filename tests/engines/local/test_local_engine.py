@@ -161,6 +161,24 @@ def test_a_launch_killed_at_any_moment_is_one_worker_when_repeated(
     _run(kit, body)
 
 
+def test_a_worker_that_ran_is_not_started_again_though_its_start_was_cut_short(
+    kit: LocalKit,
+) -> None:
+    plan = _plan(kit, until=str(kit.gate()))
+    _launch_in_a_server_that_is_killed(kit, [plan], "after-spawn")
+    mark = kit.directory(plan.attempt_id, "fake-0") / "spawn.json"
+
+    async def body(engine: LocalEngine, hints: Hints) -> None:
+        await _until(engine, plan, Sight.ALIVE)
+        os.kill(await _pid(kit, plan), signal.SIGKILL)
+        await _until(engine, plan, Sight.DEAD)
+        await engine.launch(plan)
+        assert json.loads(mark.read_text())["pid"] is None  # nobody was started by that
+        assert (await engine.end(plan.attempt_id, "fake-0")).sight is Sight.ENDED
+
+    _run(kit, body)
+
+
 def test_a_start_cut_short_and_never_repeated_is_given_up(kit: LocalKit) -> None:
     plan = _plan(kit)
     _launch_in_a_server_that_is_killed(kit, [plan], "before-spawn")

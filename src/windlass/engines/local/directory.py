@@ -99,9 +99,10 @@ class Directory:
         return os.path.lexists(self.path / "worker.json")
 
     def record(self) -> dict[str, Any] | None:
-        """The exit record, if it is one of this attempt."""
+        """The exit record, if it is one of this attempt; a worker that could not read its
+        `launch.json` leaves the id empty."""
         record = _read_json(self.path / "exit.json")
-        if record is None or record.get("attempt_id") != self.attempt_id:
+        if record is None or record.get("attempt_id") not in (self.attempt_id, ""):
             return None
         return record
 

@@ -52,7 +52,7 @@ def digest_of(files: Sequence[BundleFile]) -> str:
 
 
 def check(manifest: Manifest) -> int:
-    """The bundle's size; InvalidInput for a path that could leave its folder, or twice the same."""
+    """The bundle's size; InvalidInput for a path that leaves its folder or is there twice."""
     seen: set[str] = set()
     for file in manifest.files:
         parts = file.path.split("/")

@@ -66,7 +66,7 @@ async def _events(
                 following = asyncio.ensure_future(anext(source))
                 if row.job_id and row.job_id not in names:
                     names[row.job_id] = await _name(parts, row.job_id)
-                view = views.event_view(row._mapping, names).model_dump(mode="json")
+                view = views.event_view(dict(row._mapping), names).model_dump(mode="json")
                 yield sse.message("event", view, str(row.position))
         finally:
             following.cancel()

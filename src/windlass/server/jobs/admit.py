@@ -194,7 +194,7 @@ class Admit:
         if state not in (JobState.QUEUED, JobState.HELD) or not wish:
             return job if state not in LIVE else None
         now, reason = self._clock.now_ms(), job["wish_reason"] or ""
-        done = {"wish": None, "wish_reason": None, "wish_now": 0}
+        done: dict[str, Any] = {"wish": None, "wish_reason": None, "wish_now": 0}
         if wish == "cancel":
             return moves.move(
                 conn, job, JobState.CANCELLED, owner="admit", reason=reason, now_ms=now,

@@ -94,7 +94,13 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
 
     if not running:
         told_why = attempt["reason"] if told else ""
-        return [Over(policy.judge(now.finish, list(records.values()), told, told_why))]
+        return [
+            Over(
+                policy.judge(
+                    now.finish, [record for record in records.values() if record], told, told_why
+                )
+            )
+        ]
 
     dead = [node for node in running if _sight(now, node) is Sight.DEAD]
     if dead:

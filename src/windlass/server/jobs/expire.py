@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection, select
@@ -58,8 +59,8 @@ class Expire:
                 if folder.exists():
                     await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             ids = list(due)
-            await self._tracking.write(lambda conn, ids=ids: runs.forget(conn, ids))
-            await self._store.write(lambda conn, ids=ids: self._remove(conn, ids))
+            await self._tracking.write(partial(runs.forget, job_ids=ids))
+            await self._store.write(partial(self._remove, ids=ids))
             await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
 
     def _due(self, conn: Connection) -> dict[str, list[str]]:

@@ -22,7 +22,8 @@ def current(conn: Connection, attempt_id: str) -> tuple[Row, Row]:
     job = conn.execute(select(jobs).where(jobs.c.id == attempt["job_id"])).mappings().one()
     if attempt["state"] == AttemptState.OVER or attempt["number"] != job["fence"]:
         raise Fenced(
-            f"attempt {attempt['number']} of job {job['name']} is over; the newest is {job['fence']}"
+            f"attempt {attempt['number']} of job {job['name']} is over: "
+            f"the newest is {job['fence']}"
         )
     return dict(job), dict(attempt)
 
@@ -74,9 +75,16 @@ def give(
         .returning(attempts.c.orders)
     ).scalar_one()
     rows = [
-        {"attempt_id": attempt["id"], "id": number, "node": node, "kind": kind, "body": dict(body), "asked_ms": now_ms}
+        {
+            "attempt_id": attempt["id"],
+            "id": number,
+            "node": node,
+            "kind": kind,
+            "body": dict(body),
+            "asked_ms": now_ms,
+        }
         for node in nodes
-    ]  # fmt: skip
+    ]
     conn.execute(insert(orders), rows)
     return int(number)
 

@@ -175,7 +175,7 @@ def follow(
 
 
 def matching_rule(retry: RetrySpec, verdict: Verdict) -> str | None:
-    """The rule of `retry.on` that lets this end be tried again, unless one of `never` forbids it."""
+    """The rule of `retry.on` by which it is tried again, unless one of `never` forbids it."""
     facts = _facts(verdict)
     if any(_matches(rule, facts, verdict) for rule in retry.never):
         return None
@@ -244,8 +244,10 @@ def _exit_code(rank: Mapping[str, Any]) -> int:
     return int(rank.get("exit") or 1)
 
 
-_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
-            9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}  # fmt: skip
+_SIGNALS = {
+    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE",
+    9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM",
+}  # fmt: skip
 
 
 def _describe(rank: Mapping[str, Any], total: int) -> str:

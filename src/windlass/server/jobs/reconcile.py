@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, select, update
@@ -77,7 +78,7 @@ class Reconcile:
         self._poke("reconcile")
 
     async def turn(self) -> int:
-        """One round over the hinted jobs, or over all live ones. Returns when to come back (ms)."""
+        """One round over the hinted jobs, or over all live ones. Returns the ms until the next."""
         now = self._clock.now_ms()
         ids, self._hinted = self._hinted, set()
         ids |= {job_id for job_id, due in self._due.items() if due <= now}
@@ -263,7 +264,7 @@ class Reconcile:
     def _run(self, conn: Connection, job: Row, attempt: Row) -> Row:
         now = self._clock.now_ms()
         again = f", attempt {attempt['number']}" if attempt["number"] > 1 else ""
-        columns = {} if job["started_ms"] else {"started_ms": now}
+        columns: dict[str, Any] = {} if job["started_ms"] else {"started_ms": now}
         job = moves.move(
             conn, job, JobState.RUNNING, owner="reconcile",
             reason=f"{job['members']} member{'s' if job['members'] > 1 else ''} running{again}",
@@ -335,7 +336,8 @@ class Reconcile:
                 columns["wish"] = "hold"
                 columns["wish_reason"] = (
                     f"quarantined: {len(then.lost_nodes)} attempts in a row lost their node "
-                    f"({', '.join(then.lost_nodes)}); `windlass release {job['name']}` lets it go on"
+                    f"({', '.join(then.lost_nodes)}); "
+                    f"`windlass release {job['name']}` lets it go on"
                 )
         else:
             columns["expires_ms"] = expiry(job, now, self._ttl_ms)
@@ -371,7 +373,7 @@ class Reconcile:
             if not present:
                 continue
             ids = sorted({attempt_id for attempt_id, _ in present})
-            live = await self._store.read(lambda conn, ids=ids: _live_attempts(conn, ids))
+            live = await self._store.read(partial(_live_attempts, ids=ids))
             strays = [place for place in present if place[0] not in live]
             for seen in await engine.observe(strays):
                 if seen.sight not in (Sight.ENDED, Sight.ABSENT):

@@ -34,7 +34,8 @@ def register(conn: Connection, who: Principal, report: Register, now_ms: int) ->
     given = {(member.role, member.index) for member in report.members}
     if given != expected:
         raise InvalidInput(
-            f"members: node {report.node} was given {sorted(expected)}, it registers {sorted(given)}"
+            f"members: node {report.node} was given {sorted(expected)}, "
+            f"it registers {sorted(given)}"
         )
     orders.report(
         conn, attempt["id"], report.node, report.seq,

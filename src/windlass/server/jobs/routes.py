@@ -250,9 +250,12 @@ async def restart(
 
 @router.post("/{ref}/rerun", status_code=201, response_model=JobView)
 async def rerun(
-    call: Write, parts: Wired, ref: JobRef, body: Annotated[RerunBody, Depends(json_body(RerunBody))],
+    call: Write,
+    parts: Wired,
+    ref: JobRef,
+    body: Annotated[RerunBody, Depends(json_body(RerunBody))],
     key: Key = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """A new job like this one, with changes."""
     found = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
     spec = service.changed(
@@ -507,7 +510,7 @@ def _spending(call: Call, fn: Callable[[Connection], T]) -> Callable[[Connection
 def _own_project(call: Call, spec: JobSpec) -> None:
     if spec.project not in (None, call.principal.project_name):
         raise InvalidInput(
-            f"project: this key is of project {call.principal.project_name} (found {spec.project!r})"
+            f"project: this key is of {call.principal.project_name} (found {spec.project!r})"
         )
 
 

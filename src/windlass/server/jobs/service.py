@@ -120,9 +120,14 @@ def submit(
     if key is not None:
         conn.execute(
             insert(idempotency).values(
-                project_id=who.project_id, key=key, digest=digest, status=201, answer=answer, job_id=job_id
+                project_id=who.project_id,
+                key=key,
+                digest=digest,
+                status=201,
+                answer=answer,
+                job_id=job_id,
             )
-        )  # fmt: skip
+        )
     return answer, True
 
 
@@ -156,7 +161,7 @@ def _joined() -> Select[Any]:
 
 
 def find(conn: Connection, who: Principal, ref: str) -> Row:
-    """By id, by a unique prefix of an id, or by name (the newest). Other projects' are not found."""
+    """By id, by a unique prefix of an id, or by name (the newest), in the caller's project."""
     mine = jobs.c.project_id == who.project_id
     hexadecimal = all(char in "0123456789abcdef" for char in ref)
     if hexadecimal and len(ref) == 32:
@@ -350,7 +355,7 @@ def _merge(raw: Row, changes: Row) -> None:
 
 
 def _replace_flag(words: list[str], name: str, value: Any) -> list[str]:
-    """`--lr 0.1`, `--lr=0.1`, `lr=0.1` with another value; appended as `--name value` if absent."""
+    """`--lr 0.1`, `--lr=0.1` or `lr=0.1` with another value; if absent, `--lr 0.1` is added."""
     flag, text = "--" + name, str(value)
     for at, word in enumerate(words):
         bare = word.replace("_", "-") if word.startswith("--") else word

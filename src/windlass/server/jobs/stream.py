@@ -20,6 +20,7 @@ from windlass.core.errors import InvalidInput, NotFound
 from windlass.core.jobs import TERMINAL, JobState
 from windlass.server import feed as feeds
 from windlass.server import sse
+from windlass.server.clock import stamp
 from windlass.server.jobs import service, views
 from windlass.server.jobs.tables import attempts
 from windlass.server.logs.reader import Chunk, Tail
@@ -104,8 +105,8 @@ class _Pump:
         old = await self._parts.store.read(
             lambda conn: service.events_of(conn, job_id, self._seq, limit=100_000)
         )
-        for row in old:
-            await self._event(row, names)
+        for known in old:
+            await self._event(known, names)
         async with aclosing(self._parts.feed.follow(start, job_id=job_id)) as rows:
             async for row in rows:
                 if row.seq > self._seq:
@@ -179,7 +180,7 @@ class _Pump:
             "stream": chunk.stream,
             "attempt": self._attempt,
             "offset": chunk.offset,
-            "at": views.stamp(chunk.at_ms),
+            "at": stamp(chunk.at_ms),
             "text": chunk.text,
         }
 

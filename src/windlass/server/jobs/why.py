@@ -90,7 +90,8 @@ def _starting(job: Row, workers: Sequence[Row], now_ms: int) -> Told:
     if missing:
         there = len(workers) - len(missing)
         return (
-            f"starting: {there} of {len(workers)} workers are there, waiting for {', '.join(missing)}",
+            f"starting: {there} of {len(workers)} workers are there, "
+            f"waiting for {', '.join(missing)}",
             [], "windlass events " + job["name"],
         )  # fmt: skip
     return "starting: the gang is whole, its ranks are being started", [], ""
@@ -131,7 +132,8 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
             else f"exit code {failure.get('exit')}"
         )
         evidence.append(
-            f"first to fail: rank {failure.get('rank')} ({who}) on node {failure.get('node')}, {how}"
+            f"first to fail: rank {failure.get('rank')} ({who}) "
+            f"on node {failure.get('node')}, {how}"
         )
         if failure.get("ended_ms"):
             evidence.append(f"at {stamp(failure['ended_ms'])}")

@@ -26,9 +26,14 @@ def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -
         if row is None:
             conn.execute(
                 insert(nodes).values(
-                    engine=engine, name=offer.name, state="ready", reason="", offer=content, seen_ms=now_ms
+                    engine=engine,
+                    name=offer.name,
+                    state="ready",
+                    reason="",
+                    offer=content,
+                    seen_ms=now_ms,
                 )
-            )  # fmt: skip
+            )
             _event(conn, offer.name, "ready", "offered by engine " + engine, now_ms)
             changed = True
             continue

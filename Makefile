@@ -1,0 +1,68 @@
+# Two commands do everything: `make demo` and `make test`. Both set up what they need.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-test
+
+.PHONY: help demo test test-quick test-long check format bench docs clean
+
+help:
+	@echo "make demo        start the platform, train a small network on 2 workers, show its curve, stop"
+	@echo "make test        set up what the tests need and run them all (but the long ones)"
+	@echo "make test-quick  the tests that take moments"
+	@echo "make test-long   everything, with soaks and large seed counts"
+	@echo "make check       ruff, format, mypy, import layers"
+	@echo "make bench       measure what docs/benchmarks.md lists"
+	@echo "make docs        write the generated reference pages anew"
+
+demo: $(TEST_STAMP)
+	@$(BIN)/python tools/demo.py
+
+test: $(TEST_STAMP) system
+	$(BIN)/python -m pytest -m "not long"
+
+test-quick: $(TEST_STAMP)
+	$(BIN)/python -m pytest -m "not slow and not long" -x
+
+test-long: $(TEST_STAMP) system
+	$(BIN)/python -m pytest
+
+check: $(TEST_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+format: $(TEST_STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(TEST_STAMP)
+	$(BIN)/python -m benchmarks
+
+docs: $(TEST_STAMP)
+	$(BIN)/python -m docs.generate
+
+# What the tests want from the system. Missing pieces are installed where we may, and otherwise
+# the tests that need them say so and are skipped.
+.PHONY: system
+system:
+	@bash tools/system-packages
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "windlass needs Python 3.11 or newer; set PYTHON=…"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "this Python has no venv: on Debian, apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(VENV)/bin/python pyproject.toml
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+$(TEST_STAMP): $(STAMP) requirements-test.txt
+	$(BIN)/pip install --quiet --requirement requirements-test.txt
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

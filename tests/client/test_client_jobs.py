@@ -1,0 +1,127 @@
+"""Verbs of jobs: following across breaks, waiting without polling, changing parameters."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from standin import StandIn
+
+from windlass.client import Client, Job
+from windlass.client.jobs import DONE, STATES, change_spec, change_words
+from windlass.core.errors import InvalidInput
+from windlass.core.jobs import TERMINAL, JobState, JobView
+
+
+def test_a_job_has_the_fields_of_the_servers_view() -> None:
+    mine = set(Job.__dataclass_fields__) - {"data"}
+    assert mine == set(JobView.model_fields)
+    assert set(STATES) == {str(state) for state in JobState}
+    assert set(DONE) == {str(state) for state in TERMINAL}
+
+
+def test_a_field_from_a_newer_server_is_kept_and_breaks_nothing(server: StandIn) -> None:
+    job = Job.read({**server.job(), "shiny": 1})
+    assert job.data["shiny"] == 1
+
+
+def test_submit_takes_fields_or_a_mapping_and_adds_the_project(
+    client: Client, server: StandIn
+) -> None:
+    client.jobs.submit({"run": ["a"]}, workers=2)
+    spec = next(iter(server.jobs.values()))["spec"]
+    assert spec == {"run": ["a"], "workers": 2, "project": "default"}
+
+
+def test_code_is_sent_only_when_the_server_lacks_it(
+    client: Client, server: StandIn, tmp_path: Any
+) -> None:
+    (tmp_path / "project" / "train.py").write_text("print(1)")
+    client.jobs.submit(run=["python", "train.py"], code=".")
+    first = list(server.requests)
+    client.jobs.submit(run=["python", "train.py"], code=".")
+    assert [r[0] for r in first] == ["POST", "POST", "PUT", "POST", "POST"]
+    assert len(server.requests) - len(first) == 1, "the second submit is one request"
+    assert list(server.blobs.values()) == [b"print(1)"]
+
+
+def test_a_list_goes_over_as_many_pages_as_it_takes(client: Client, server: StandIn) -> None:
+    for _ in range(7):
+        server.job()
+    assert len(client.jobs.list(limit=5)) == 5
+    names = [job.name for job in client.jobs.list(limit=1000)]
+    assert names == [f"brisk-otter-{n}" for n in reversed(range(7))]
+
+
+def test_a_stream_that_breaks_goes_on_from_its_cursor(client: Client, server: StandIn) -> None:
+    job = server.job("running")
+    for event, data in (("log", {"n": 1}), ("break", {}), ("log", {"n": 2}), ("break", {})):
+        server.say(job["id"], event, data)
+    server.streams[job["id"]][1] = ("log", {"n": "first again?"})
+    server.streams[job["id"]].insert(1, ("break", {}))
+    server.say(job["id"], "end", {})
+    breaks: list[Exception] = []
+    seen = [
+        (m.event, m.json().get("n")) for m in client.jobs.stream(job["id"], broken=breaks.append)
+    ]
+    # The stand-in leaves out what came before the cursor; a break itself has no cursor.
+    assert seen[0] == ("log", 1) and seen[-1][0] == "end"
+    assert seen.count(("log", 2)) >= 1
+    assert breaks
+
+
+def test_wait_returns_when_the_feed_tells_the_end(client: Client, server: StandIn) -> None:
+    job = server.job("running")
+    timer = threading.Timer(0.1, server.finish, (job["id"], "failed"), {"exit_code": 3})
+    timer.start()
+    done = client.jobs.wait(job["id"], timeout_seconds=10)
+    timer.join()
+    assert (done.state, done.exit_code) == ("failed", 3)
+    assert len(server.paths()) <= 5, "nobody polls"
+
+
+def test_wait_gives_up_when_told_to(client: Client, server: StandIn) -> None:
+    job = server.job("running")
+    with pytest.raises(TimeoutError, match="is running after"):
+        client.jobs.wait(job["id"], timeout_seconds=0.2)
+    with server.changed:
+        server.jobs[job["id"]]["state"] = "succeeded"
+        server.changed.notify_all()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["python", "t.py", "--lr", "0.1"], ["python", "t.py", "--lr", "0.5"]),
+        (["python", "t.py", "--lr=0.1", "-v"], ["python", "t.py", "--lr=0.5", "-v"]),
+        (["python", "t.py", "lr=0.1"], ["python", "t.py", "lr=0.5"]),
+        (["python", "t.py", "-lr", "1"], ["python", "t.py", "-lr", "0.5"]),
+        (["python", "t.py", "--rate", "1"], None),
+        (["python", "lr"], None),
+        (["python", "t.py", "--lr"], None),
+    ],
+)
+def test_a_parameter_is_found_in_a_command(words: list[str], expected: list[str] | None) -> None:
+    assert change_words(words, "lr", 0.5) == expected
+
+
+def test_an_underscore_finds_its_hyphen() -> None:
+    assert change_words(["t", "--batch-size", "8"], "batch_size", 16) == ["t", "--batch-size", "16"]
+
+
+def test_rerun_changes_declared_params_and_words_of_the_command(
+    client: Client, server: StandIn
+) -> None:
+    spec = {"run": ["python", "t.py", "--lr", "0.1"], "params": {"epochs": 3}, "roles": {}}
+    old = server.job("succeeded", spec=spec)
+    new = client.jobs.rerun(old["id"], params={"lr": 0.5, "epochs": 9})
+    made = server.jobs[new.id]["spec"]
+    assert made["run"] == ["python", "t.py", "--lr", "0.5"]
+    assert made["params"] == {"epochs": 9}
+    assert new.rerun_of == old["id"]
+
+
+def test_an_unknown_parameter_is_an_error_that_names_the_known_ones() -> None:
+    with pytest.raises(InvalidInput, match=r"no parameter 'lr'.*\(epochs\)"):
+        change_spec({"run": ["t.py"], "params": {"epochs": 3}}, "lr", 1)
