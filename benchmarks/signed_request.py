@@ -8,8 +8,6 @@ counted is the server's own CPU time. Rounds alternate; the best round of each c
     python benchmarks/signed_request.py [requests per round]
 """
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json
@@ -22,7 +20,6 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 from fastapi import Depends, FastAPI
 from sqlalchemy import Connection, insert
 
@@ -80,19 +77,20 @@ def serve(home: str, pipe: Pipe) -> None:
     asyncio.run(store.close())
 
 
-def cpu_of(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads, to the nanosecond (the usual counters tick every 10 ms)."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def main(requests: int) -> None:
     spawn = multiprocessing.get_context("spawn")
     here, there = spawn.Pipe()
     with tempfile.TemporaryDirectory() as home:
-        server = spawn.Process(target=serve, args=(home, there))
+        server = spawn.Process(target=serve, args=(home, there), daemon=True)
         server.start()
         url, key = here.recv()
-        process = psutil.Process(server.pid)
+        assert server.pid is not None
         host = url.removeprefix("http://")
         best: dict[str, float] = {}
         for _ in range(ROUNDS):
@@ -109,13 +107,13 @@ def main(requests: int) -> None:
                         )  # fmt: skip
                     calls.append(headers)
                 client = http.client.HTTPConnection(host)
-                before = cpu_of(process)
+                before = cpu_seconds(server.pid)
                 for headers in calls:
                     client.request("POST", path, BODY, headers)
                     answer = client.getresponse()
                     assert answer.status == 200, answer.read()
                     answer.read()
-                spent = (cpu_of(process) - before) / requests * 1e6
+                spent = (cpu_seconds(server.pid) - before) / requests * 1e6
                 client.close()
                 best[path] = min(best.get(path, spent), spent)
         here.send(None)

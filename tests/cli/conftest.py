@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from standin import ACCESS_KEY, SECRET_KEY, StandIn  # noqa: E402
+from standin import ACCESS_KEY, SECRET_KEY, StandIn
 
 
 class Done(NamedTuple):

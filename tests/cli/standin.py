@@ -14,21 +14,23 @@ import json
 import os
 import threading
 import time
+from calendar import timegm
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from windlass.core import signing
 from windlass.core.errors import (
     BundleMissing,
+    ClockSkew,
     Conflict,
     InvalidInput,
     NotFound,
     Unauthenticated,
     WindlassError,
 )
+from windlass.core.signing import sign
 
 ACCESS_KEY, SECRET_KEY = "WLSTANDIN0000000", "stand-in-secret"
 NOW = "2026-11-15T09:00:00.000Z"
@@ -159,18 +161,18 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(raw)
 
         def check(self, body: bytes) -> None:
-            parts = urlsplit(self.path)
-            headers = [(k.lower().encode(), v.encode()) for k, v in self.headers.items()]
-            seen = signing.SignedParts(
-                self.command, parts.path.encode(), parts.query.encode(), headers
-            )
-            claim = signing.parse((self.headers.get("Authorization") or "").encode())
-            if claim is None or claim.access_key != ACCESS_KEY:
+            """Sign what came ourselves and compare: the real check has tests of its own."""
+            if f"Credential={ACCESS_KEY}/" not in (self.headers.get("Authorization") or ""):
                 raise Unauthenticated("no such key")
-            signed = signing.check(claim, seen, int(time.time() * 1000) + stand.clock_offset_ms)
-            if not signing.verify(
-                claim, SECRET_KEY, seen, signed, hashlib.sha256(body).hexdigest()
-            ):
+            signed = timegm(time.strptime(self.headers["X-Wl-Date"], "%Y%m%dT%H%M%SZ")) * 1000
+            now_ms = int(time.time() * 1000) + stand.clock_offset_ms
+            if abs(now_ms - signed) > 300_000:
+                raise ClockSkew("signed at another time", server_time_ms=now_ms)
+            url = f"http://{self.headers['Host']}{self.path}"
+            given = {k: v for k, v in self.headers.items() if not k.lower().startswith("x-wl-")}
+            nonce = self.headers.get("X-Wl-Nonce")
+            expected = sign(self.command, url, given, body, ACCESS_KEY, SECRET_KEY, signed, nonce)
+            if expected["Authorization"] != self.headers["Authorization"]:
                 raise Unauthenticated("the signature is wrong")
 
         def route(self, body: bytes) -> None:
@@ -184,7 +186,9 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                 case "GET", ["status"]:
                     count = len(stand.jobs)
                     about = {"version": "0.1.0", "pid": os.getpid(), "url": stand.url}
-                    self.answer(200, {**about, "home": "/h", "nodes": [NODE], "jobs": {"queued": count}})
+                    self.answer(
+                        200, {**about, "home": "/h", "nodes": [NODE], "jobs": {"queued": count}}
+                    )
                 case "GET", ["nodes"]:
                     self.answer(200, {"items": [NODE]})
                 case "POST", ["bundles"]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
-from standin import ACCESS_KEY, SECRET_KEY, StandIn  # noqa: E402
+from standin import ACCESS_KEY, SECRET_KEY, StandIn
 
-from windlass.client import Client  # noqa: E402
+from windlass.client import Client
 
 
 @pytest.fixture

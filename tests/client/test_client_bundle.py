@@ -144,9 +144,7 @@ def test_too_much_names_the_largest_files(project: Path) -> None:
     assert "data (2)" in caught.value.hint
 
 
-def test_the_home_directory_is_never_sent(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_home_directory_is_never_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(project))
     with pytest.raises(TooLarge, match="your home"):
         scan(project)

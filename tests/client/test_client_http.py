@@ -128,9 +128,7 @@ def test_retries_end_with_the_last_error(server: StandIn) -> None:
     http.close()
 
 
-def test_a_wrong_clock_is_corrected_once_from_the_servers(
-    client: Client, server: StandIn
-) -> None:
+def test_a_wrong_clock_is_corrected_once_from_the_servers(client: Client, server: StandIn) -> None:
     server.clock_offset_ms = 3_600_000
     assert client.status()["version"]
     assert client.status()["version"]

@@ -107,7 +107,11 @@ def test_a_parameter_is_found_in_a_command(words: list[str], expected: list[str]
 
 
 def test_an_underscore_finds_its_hyphen() -> None:
-    assert change_words(["t", "--batch-size", "8"], "batch_size", 16) == ["t", "--batch-size", "16"]
+    assert change_words(["t", "--batch-size", "8"], "batch_size", 16) == [
+        "t",
+        "--batch-size",
+        "16",
+    ]
 
 
 def test_rerun_changes_declared_params_and_words_of_the_command(

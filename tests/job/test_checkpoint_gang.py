@@ -124,6 +124,17 @@ def test_what_a_first_try_of_the_same_step_left_is_never_mixed_in(job: Any) -> N
         assert shard == b"%d of 20" % rank * 700
 
 
+def test_rank_0_counts_no_part_of_an_earlier_try(job: Any) -> None:
+    harm = "os.kill(os.getpid(), signal.SIGKILL)"
+    gang(job, SAVE.format(timeout=0.5, rank=3, harm=harm))
+    again = SAVE.replace("(10, 20)", "(20,)").format(timeout=0.5, rank=-1, harm=NONE)
+    alone = job.start(again, 0, 4)
+    _, err = alone.communicate(timeout=30)
+    assert alone.returncode == 1
+    assert "no part came within 0.5 s from rank 1, 2, 3 of 4" in err
+    assert names(job.checkpoints) == [name_of(10, 3)]
+
+
 def test_a_gang_of_one_uses_the_same_layout(job: Any) -> None:
     ((code, _, err),) = gang(job, SAVE.format(timeout=5, rank=-1, harm=NONE), world_size=1)
     assert code == 0, err

@@ -28,6 +28,7 @@ class ControlPlane:
         self.changed = threading.Condition()
         self.orders: list[dict[str, Any]] = []
         self.fenced = False
+        self.stopped = False
         self.framework = "python"
         self.finish: dict[str, str] = {}
         self.nodes = 1
@@ -65,6 +66,10 @@ class ControlPlane:
         self.thread.start()
 
     def stop(self) -> None:
+        """Gone: nothing listens, and what is still connected gets no answer."""
+        if self.stopped:
+            return
+        self.stopped = True
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
@@ -77,6 +82,9 @@ class ControlPlane:
         with self.changed:
             self.calls.append((handler.command, name, body))
             self.changed.notify_all()
+        if self.stopped:
+            handler.close_connection = True
+            return None
         if handler.headers["Authorization"] != "Bearer secret":
             return self.send(handler, 401, {})
         if self.fenced:

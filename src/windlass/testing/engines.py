@@ -55,6 +55,9 @@ class EngineKit(Protocol):
         """The worker's directory, where the engine's evidence lies in one that tests can forge;
         None: it does not."""
 
+    def marks(self, attempt_id: str, node: str) -> dict[str, str]:
+        """The environment by which a rank, and all that comes of it, is known for the worker's."""
+
     def launch(self, attempt_id: str, node: str) -> dict[str, Any]:
         """What `launch.json` must hold for its worker."""
 
@@ -291,16 +294,23 @@ class EngineContract:
 
     @on_a_loop
     async def test_end_leaves_nothing_not_even_what_escaped(self, engine_kit: EngineKit) -> None:
-        """R-F28, R-I4: a process in its own session, orphaned, with the attempt's mark."""
+        """R-F28, R-I4: a process in its own session, orphaned, with the mark of its worker. What
+        belongs to the gang's other node, here on the same machine, is not touched."""
         async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+            plan = _plan(engine_kit, nodes=2, until=str(engine_kit.gate()))
             await engine.launch(plan)
             await _until(engine, plan, Sight.ALIVE)
-            escapee = await _leave_escapee(plan.attempt_id)
+            one, other = [
+                await _leave_escapee(engine_kit.marks(plan.attempt_id, worker.node))
+                for worker in plan.nodes
+            ]
             seen = await engine.end(plan.attempt_id, plan.nodes[0].node)
             assert seen.sight is Sight.ENDED
             assert seen.record is not None and seen.record["survivors"] == []
-            assert not _runs(escapee)
+            assert not _runs(one) and _runs(other)
+            assert await _sight(engine, plan.attempt_id, plan.nodes[1].node) is Sight.ALIVE
+            await engine.end(plan.attempt_id, plan.nodes[1].node)
+            assert not _runs(other)
             assert _workers_of(plan.attempt_id) == set()
 
     @on_a_loop
@@ -469,8 +479,8 @@ async def _launched_and_killed(kit: EngineKit, engine: Engine) -> tuple[LaunchPl
     return plan, directory
 
 
-async def _leave_escapee(attempt_id: str) -> int:
-    """A grandchild in its own session, adopted by init, that carries the attempt's mark."""
+async def _leave_escapee(marks: dict[str, str]) -> int:
+    """A grandchild in its own session, adopted by init, that carries a worker's marks."""
     script = (
         "import os, sys, time\n"
         "if os.fork(): os._exit(0)\n"
@@ -480,7 +490,7 @@ async def _leave_escapee(attempt_id: str) -> int:
         "os.close(1)\n"
         "time.sleep(600)\n"
     )
-    environment = {**os.environ, "WINDLASS_ATTEMPT_ID": attempt_id}
+    environment = {**os.environ, **marks}
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-I", "-S", "-c", script],

@@ -54,7 +54,7 @@ def work(directory: str) -> int:
         return 0
     _write(directory, "worker.json", _identity())
     if stub.get("escapee"):
-        environment = dict(os.environ, WINDLASS_ATTEMPT_ID=launch["attempt_id"])
+        environment = dict(os.environ, WINDLASS_RUN_DIR=os.path.join(directory, "run"))
         pid_file = os.path.join(directory, "escapee")
         subprocess.run([sys.executable, "-c", _SLEEPER, pid_file], env=environment, check=True)
     _wait_for(stub.get("until"))
@@ -72,7 +72,7 @@ def reap(directory: str) -> int:
     with open(os.path.join(directory, "launch.json")) as file:
         launch = json.load(file)
     deadline = time.monotonic() + 5
-    survivors = _marked(launch["attempt_id"])
+    survivors = _marked(directory)
     while survivors and time.monotonic() < deadline:
         for pid in survivors:
             try:
@@ -80,7 +80,7 @@ def reap(directory: str) -> int:
             except ProcessLookupError:
                 pass
         time.sleep(0.01)
-        survivors = _marked(launch["attempt_id"])
+        survivors = _marked(directory)
     if not os.path.exists(os.path.join(directory, "exit.json")):
         _write(directory, "exit.json", _record(launch, "lost", survivors))
     return 0
@@ -129,9 +129,10 @@ def _record(launch: dict[str, Any], outcome: str, survivors: list[int]) -> dict[
     }
 
 
-def _marked(attempt_id: str) -> list[int]:
-    """Every process that carries the attempt's mark in its environment."""
-    mark = b"WINDLASS_ATTEMPT_ID=" + attempt_id.encode()
+def _marked(directory: str) -> list[int]:
+    """Every process that carries this worker's mark in its environment. Not the attempt's id:
+    another node of the attempt may be on the same machine."""
+    mark = os.fsencode("WINDLASS_RUN_DIR=" + os.path.join(directory, "run"))
     found = []
     for name in os.listdir("/proc"):
         try:

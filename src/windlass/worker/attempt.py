@@ -80,7 +80,8 @@ class Attempt:
         )
 
     def run(self) -> None:
-        """The whole story. When it returns, `exit.json` is there."""
+        """The whole story. When it returns, `exit.json` is there. Raises OSError when the disk
+        would not take it; the server was told all the same."""
         self._listen_to_signals()
         try:
             self._begin()
@@ -91,6 +92,12 @@ class Attempt:
             self._ending = Ending("lost", "fenced: %s" % err, 0)
         except OSError as err:
             self._ending = Ending("lost", "the node failed the worker: %s" % err, 0)
+        except Exception as err:
+            import traceback
+
+            traceback.print_exc()
+            words = "a fault in the worker: %s: %s" % (type(err).__name__, err)
+            self._ending = Ending("lost", words, 0)
         self._finish()
 
     # -- the beginning
@@ -470,9 +477,11 @@ class Attempt:
             survivors,
         )
         _remove_tmp(launch)
-        records.write(launch.directory, record)
-        if not self._ending.reason.startswith("fenced"):
-            self._reporter.goodbye(record)
+        try:
+            records.write(launch.directory, record)
+        finally:
+            if not self._ending.reason.startswith("fenced"):
+                self._reporter.goodbye(record)
 
     # -- events
 

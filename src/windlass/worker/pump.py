@@ -74,7 +74,8 @@ class Pump:
     def finish(self, seconds: float) -> None:
         """The ranks are gone: carry what is still in the pipes, write what is held, close."""
         self._ending.set()
-        self._thread.join(seconds)
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
 
     def received(self, rank: int) -> int:
         return sum(each.stream.received for each in self._channels.get(rank, ()))

@@ -6,7 +6,7 @@ Each thread has its own `Server` (its own connection); they share what they lear
 from __future__ import annotations
 
 import json
-import random
+import os
 import threading
 import time
 
@@ -56,7 +56,7 @@ class Server:
             try:
                 return self._once(method, path, data, timeout, sink)
             except Unreachable as err:
-                wait = backoff * (0.75 + random.random() / 2)
+                wait = backoff * (0.75 + os.urandom(1)[0] / 512)
                 backoff = min(backoff * 2, LAST_BACKOFF)
                 if deadline is not None and time.monotonic() + wait >= deadline:
                     raise Gone(str(err)) from err

@@ -42,6 +42,10 @@ class LocalKit:
         worker = Directory(self.home / "attempts", attempt_id, node).worker()
         return worker.pid if worker is not None and lives(worker) else None
 
+    def marks(self, attempt_id: str, node: str) -> dict[str, str]:
+        run = self.directory(attempt_id, node) / "run"
+        return {"WINDLASS_ATTEMPT_ID": attempt_id, "WINDLASS_RUN_DIR": str(run)}
+
     def launch(self, attempt_id: str, node: str) -> dict[str, Any]:
         member = {
             "role": "worker",

@@ -1,0 +1,207 @@
+"""A real server in its own process and home, for tests, fault tests and benchmarks.
+
+    with Platform(tmp_path) as platform:
+        job = platform.run("python3 -c 'print(1)'")
+        platform.kill(); platform.start()
+
+On leaving, every job's processes are ended and the server is stopped; nothing else is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from windlass.client import Client, Job
+from windlass.core.jobs import TERMINAL
+
+T = TypeVar("T")
+
+
+def wait_for(look: Callable[[], T | None], seconds: float = 30.0, what: str = "") -> T:
+    """What `look` finds. Polls: only for what cannot tell by itself, such as a process's end."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {what or look}")
+        time.sleep(0.02)
+
+
+class Platform:
+    def __init__(
+        self, home: Path, *args: str, database: str = "", env: dict[str, str] | None = None
+    ) -> None:
+        self.home = home
+        self.args: Sequence[str] = args
+        self.database = database
+        self.env = {**os.environ, **(env or {}), "WINDLASS_HOME": str(home)}
+        self.env.pop("WINDLASS_URL", None)
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self._client: Client | None = None
+
+    def start(self, seconds: float = 30.0) -> Platform:
+        """Start the server (again: on the same port) and wait until it answers."""
+        assert self.process is None, "it runs already"
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.note.unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "windlass.server", "--home", str(self.home),
+            "--port", str(self.port), *self.args,
+        ]  # fmt: skip
+        if self.database:
+            command += ["--database", self.database]
+        with (self.home / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
+        wait_for(self._up, seconds, "the server answers")
+        self.port = int(self.about()["url"].rpartition(":")[2])
+        return self
+
+    def _up(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            code, self.process = self.process.returncode, None
+            raise AssertionError(f"the server ended with {code}:\n{self.log()[-4000:]}")
+        return self.note.exists()
+
+    @property
+    def note(self) -> Path:
+        return self.home / "server.json"
+
+    def about(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.note.read_text())
+        return found
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def log(self) -> str:
+        return (self.home / "server.log").read_text(errors="replace")
+
+    def credentials(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.home / "credentials.json").read_text())
+        return found
+
+    @property
+    def client(self) -> Client:
+        """One client, for one thread; `new_client` gives more."""
+        if self._client is None:
+            self._client = self.new_client()
+        return self._client
+
+    def new_client(self, patience_seconds: float = 15.0) -> Client:
+        key = self.credentials()
+        return Client(
+            self.url,
+            access_key=key["access_key"],
+            secret_key=key["secret_key"],
+            patience_seconds=patience_seconds,
+        )
+
+    def submit(self, run: str | Sequence[str], **spec: Any) -> Job:
+        """Submit without code; `run` is a command line or its words."""
+        words = run if isinstance(run, str) else list(run)
+        return self.client.jobs.submit({"run": words, **spec})
+
+    def wait(self, job: Job | str, seconds: float = 60.0) -> Job:
+        """The job once it is over."""
+        ref = job if isinstance(job, str) else job.id
+
+        def over() -> Job | None:
+            found = self.client.jobs.get(ref)
+            return found if found.state in TERMINAL else None
+
+        return wait_for(over, seconds, f"job {ref} ends")
+
+    def wait_state(self, job: Job | str, *states: str, seconds: float = 30.0) -> Job:
+        ref = job if isinstance(job, str) else job.id
+
+        def there() -> Job | None:
+            found = self.client.jobs.get(ref)
+            return found if found.state in states else None
+
+        return wait_for(there, seconds, f"job {ref} is {' or '.join(states)}")
+
+    def logs(self, job: Job | str, **options: Any) -> str:
+        ref = job if isinstance(job, str) else job.id
+        lines = self.client.jobs.logs(ref, **options)
+        return "\n".join(line if isinstance(line, str) else line["text"] for line in lines)
+
+    def cli(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """The command line, as a user would call it."""
+        command = [sys.executable, "-m", "windlass.cli.main", *words]
+        options = {"capture_output": True, "text": True, "timeout": 120, **options}
+        return subprocess.run(command, env=self.env, **options)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        self.process.wait(timeout=30)
+        self.process = None
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def attempts(self) -> list[Path]:
+        """The directories of all attempts on all nodes."""
+        return sorted(path for path in self.home.glob("attempts/*/*") if path.is_dir())
+
+    def clean(self) -> None:
+        """End whatever is left of any job here."""
+        worker = self.home / "worker.pyz"
+        for folder in self.attempts():
+            try:
+                about = json.loads((folder / "worker.json").read_text())
+                if _same_process(about["pid"], about["start_time"]):
+                    os.kill(about["pid"], signal.SIGKILL)
+            except (OSError, ValueError, KeyError):
+                pass
+            if worker.exists():
+                for _ in range(20):
+                    done = subprocess.run(
+                        [sys.executable, "-I", "-S", str(worker), "reap", str(folder)],
+                        capture_output=True,
+                    )
+                    if done.returncode == 0:
+                        break
+                    time.sleep(0.05)
+
+    def __enter__(self) -> Platform:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self.clean()
+
+
+def _same_process(pid: int, start_time: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return int(text.rpartition(")")[2].split()[19]) == start_time

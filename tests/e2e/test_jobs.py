@@ -1,0 +1,31 @@
+"""Journeys of a job through real processes: server, engine, worker, ranks."""
+
+from __future__ import annotations
+
+import sys
+
+from windlass.testing.platform import Platform
+
+
+def test_a_job_runs_to_its_end_and_its_output_is_kept(platform: Platform) -> None:
+    job = platform.wait(platform.submit([sys.executable, "-c", "print('hello')"]))
+    assert (job.state, job.exit_code) == ("succeeded", 0)
+    assert platform.logs(job) == "hello"
+
+
+def test_a_failing_job_says_why_with_its_traceback(platform: Platform) -> None:
+    job = platform.wait(platform.submit([sys.executable, "-c", "1/0"]))
+    assert (job.state, job.exit_code) == ("failed", 1)
+    why = platform.client.jobs.why(job.id)
+    assert "ZeroDivisionError" in why["sentence"]
+    assert any("Traceback" in line for line in why["evidence"])
+
+
+def test_a_gang_over_fake_nodes_meets(tmp_path, dialect, database_url) -> None:  # type: ignore[no-untyped-def]
+    url = "" if dialect == "sqlite" else database_url
+    show = "import os; print(os.environ['WINDLASS_RANK'], os.environ['WINDLASS_NODE_RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    with Platform(tmp_path / "h", "--fake-nodes", "3", "--fake-gpus", "2", database=url) as platform:
+        job = platform.submit([sys.executable, "-c", show], roles={"worker": {"count": 3, "gpus": 2, "nproc": 1}})
+        job = platform.wait(job)
+        assert job.state == "succeeded", platform.client.jobs.why(job.id)
+        assert sorted(platform.logs(job).split("\n")) == ["0 0 0,1", "1 1 0,1", "2 2 0,1"]
