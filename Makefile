@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.installed-demo
 TEST_STAMP := $(VENV)/.installed-test
 
 .PHONY: help demo test test-quick test-long check format bench docs clean
@@ -17,8 +18,8 @@ help:
 	@echo "make bench       measure what docs/benchmarks.md lists"
 	@echo "make docs        write the generated reference pages anew"
 
-demo: $(TEST_STAMP)
-	@$(BIN)/python tools/demo.py
+demo: $(DEMO_STAMP)
+	@tools/demo
 
 test: $(TEST_STAMP) system
 	$(BIN)/python -m pytest -m "not long"
@@ -58,6 +59,11 @@ $(VENV)/bin/python:
 
 $(STAMP): $(VENV)/bin/python pyproject.toml
 	$(BIN)/pip install --quiet --editable .
+	@touch $@
+
+# The CPU build, pinned: see CONTRIBUTING.md.
+$(DEMO_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet torch==2.13.0 numpy scikit-learn
 	@touch $@
 
 $(TEST_STAMP): $(STAMP) requirements-test.txt

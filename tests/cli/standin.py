@@ -235,8 +235,14 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
                                       "sentence": f"rank 1 of {job['name']} failed first",
                                       "evidence": ["exit code 3"], "next": "look"})  # fmt: skip
                 case "GET", ["events"]:
-                    moved = {"kind": "moved", "at": NOW, "state": "running", "reason": "placed",
-                             "attempt": 1, "data": {"from": "queued", "to": "running"}}  # fmt: skip
+                    moved = {
+                        "kind": "moved",
+                        "at": NOW,
+                        "state": "running",
+                        "reason": "placed",
+                        "attempt": 1,
+                        "data": {"from": "queued", "to": "running"},
+                    }
                     self.answer(200, {"items": [moved]})
                 case "GET", ["metrics"]:
                     self.answer(200, {"series": stand.series})
@@ -276,15 +282,20 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
         def stream(self, job: dict[str, Any], query: dict[str, str]) -> None:
             self.head()
             at = int(query.get("cursor", "0"))
+
+            def news_of() -> list[tuple[str, dict[str, Any]]]:
+                return stand.streams[job["id"]]
+
             while True:
                 with stand.changed:
-                    stand.changed.wait_for(lambda: len(stand.streams[job["id"]]) > at, timeout=10)
+                    stand.changed.wait_for(lambda at=at: len(news_of()) > at, timeout=10)
                     news = stand.streams[job["id"]][at:]
                 if not news:
                     return
                 for event, data in news:
                     at += 1
                     if event == "break":
+                        del stand.streams[job["id"]][at - 1]
                         return
                     text = f"id: {at}\nevent: {event}\ndata: {json.dumps(data)}\n\n"
                     self.wfile.write(text.encode())

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from windlass.core import signing
 from windlass.core.errors import SignatureReused
 from windlass.server.access import tables
-from windlass.server.access.calls import NOBODY, Call, spend, sweep
+from windlass.server.access.calls import NOBODY, Call, signature_key, spend, sweep
 from windlass.server.access.service import NewKey
 from windlass.testing import small_app
 from windlass.testing.small_app import call, send
@@ -147,7 +147,7 @@ def test_a_signature_is_spent_on_both_databases(store):
 
     async def journey():
         await store.write(lambda conn: tables.signatures.create(conn, checkfirst=True))
-        once = Call(NOBODY, signature_hash="f" * 64, expires_ms=10)
+        once = Call(NOBODY, signature_hash=signature_key(10, "f" * 64), expires_ms=10)
 
         def fails(conn):
             spend(conn, once)
@@ -158,6 +158,15 @@ def test_a_signature_is_spent_on_both_databases(store):
         await store.write(lambda conn: spend(conn, once))
         with pytest.raises(SignatureReused):
             await store.write(lambda conn: spend(conn, once))
-        assert await store.write(lambda conn: sweep(conn, 11)) == 1
+        race = [Call(NOBODY, signature_hash=signature_key(10, "a"), expires_ms=10)] * 20
+        done = await asyncio.gather(
+            *(store.write(lambda conn, one=one: spend(conn, one)) for one in race),
+            return_exceptions=True,
+        )
+        assert sorted(type(result).__name__ for result in done) == [
+            "NoneType", *["SignatureReused"] * 19
+        ]  # fmt: skip
+        assert await store.write(lambda conn: sweep(conn, 10)) == 0
+        assert await store.write(lambda conn: sweep(conn, 11)) == 2
 
     asyncio.run(journey())

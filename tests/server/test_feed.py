@@ -47,7 +47,7 @@ async def tailing(store: Store, **options: float) -> AsyncIterator[Feed]:
 
 async def take(tail: Feed, count: int, cursor: int = 0, **filters: str) -> list[Event]:
     taken: list[Event] = []
-    async with asyncio.timeout(20), aclosing(tail.follow(cursor, **filters)) as rows:  # type: ignore[type-var]
+    async with asyncio.timeout(20), aclosing(tail.follow(cursor, **filters)) as rows:
         async for row in rows:
             taken.append(row)
             if len(taken) == count:
@@ -189,7 +189,7 @@ def test_a_slow_follower_loses_its_buffer_but_no_event_and_holds_up_nobody(store
             slow: list[int] = []
 
             async def crawl() -> None:
-                async with aclosing(tail.follow(0)) as rows:  # type: ignore[type-var]
+                async with aclosing(tail.follow(0)) as rows:
                     async for row in rows:
                         slow.append(row.position)
                         await go.wait()
@@ -204,6 +204,7 @@ def test_a_slow_follower_loses_its_buffer_but_no_event_and_holds_up_nobody(store
             await burst(store, 300)
             assert [r.position for r in await quick] == list(range(1, 302))
             assert slow == [1]
+            assert tail.followers == 0, "the slow one keeps a buffer without end"
             go.set()
             await asyncio.wait_for(crawling, 20)
             assert slow == list(range(1, 302))

@@ -31,6 +31,7 @@ class ControlPlane:
         self.stopped = False
         self.framework = "python"
         self.finish: dict[str, str] = {}
+        self.minimum: dict[str, int] = {}
         self.nodes = 1
         self.registered: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
         self.launches: dict[str, dict[str, Any]] = {}
@@ -41,6 +42,7 @@ class ControlPlane:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 plane.answer(self, None)
@@ -103,9 +105,7 @@ class ControlPlane:
             after = int(query.split("after=")[1].split("&")[0])
             with self.changed:
                 self.changed.wait_for(lambda: any(o["id"] > after for o in self.orders), 5)
-            return self.send(
-                handler, 200, {"orders": [o for o in self.orders if o["id"] > after]}
-            )
+            return self.send(handler, 200, {"orders": [o for o in self.orders if o["id"] > after]})
         if name == "bundle":
             return self.send(handler, 200, {"digest": "", "files": self.manifest})
         if name.startswith("blobs/"):
@@ -139,7 +139,7 @@ class ControlPlane:
             for name, (body, launch) in self.registered.items()
             for told, held in zip(launch["members"], body["members"], strict=True)
         ]
-        gang = Gang("job", "name", 1, tuple(members), finish=self.finish)
+        gang = Gang("job", "name", 1, tuple(members), finish=self.finish, minimum=self.minimum)
         found = rendezvous(self.framework, gang)[node]
         found.update(
             resume_from=self.resume_from, deadline_ms=None, tracking_token="track", url=self.url

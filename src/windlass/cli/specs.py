@@ -7,6 +7,7 @@ import pydantic. A job file given with -f is the base; flags win over it.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -308,7 +309,9 @@ def _guess(spec: dict[str, Any], code: Path | None) -> str:
 
 
 def user_python() -> str:
-    """The Python that `python` means to the user: that of the active environment, else of PATH."""
+    """The Python that the user's script expects: that of the active environment; else that of the
+    environment this command was installed into, unless it is a tool's own (pipx, uv tool), where
+    no user's packages are; else the first on PATH."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         root = os.environ.get(name)
         if root:
@@ -316,5 +319,8 @@ def user_python() -> str:
             for part in inside:
                 if (Path(root) / part).exists():
                     return str(Path(root) / part)
+    tool = re.search(r"[/\\](pipx[/\\]venvs|uv[/\\]tools)[/\\]", sys.prefix)
+    if sys.prefix != sys.base_prefix and not tool:
+        return sys.executable
     found = shutil.which("python") or shutil.which("python3")
     return os.path.abspath(found) if found else sys.executable

@@ -33,12 +33,24 @@ class MemberPorts(Strict):
     ports: Annotated[tuple[Port, ...], Field(max_length=4096)] = ()
 
 
+class CheckpointNote(Strict):
+    model_config = ConfigDict(extra="ignore")
+
+    attempt: Count
+    step: Count
+    path: Annotated[Text, Field(min_length=1, max_length=1024)]
+    digest: Digest
+    bytes: Count = 0
+
+
 class Register(Report):
     host: Annotated[Line, Field(max_length=255)]
     boot_id: Annotated[Line, Field(max_length=64)]
     pid: Count
     members: Annotated[tuple[MemberPorts, ...], Field(max_length=10_000)]
     isolation: dict[Line, Any] = {}
+    checkpoints: Annotated[tuple[dict[Line, Any], ...], Field(max_length=64)] = ()
+    """What older attempts left complete on disk, registered or not."""
 
 
 class Started(Report):
@@ -83,13 +95,3 @@ class Ended(Strict):
     attempt: Count
     seq: Count = 0
     record: ExitRecord
-
-
-class CheckpointNote(Strict):
-    model_config = ConfigDict(extra="ignore")
-
-    attempt: Count
-    step: Count
-    path: Annotated[Text, Field(min_length=1, max_length=1024)]
-    digest: Digest
-    bytes: Count = 0

@@ -253,16 +253,21 @@ def signature_of(scheme: Scheme, secret_key: str, timestamp: str, request: bytes
     date = timestamp[:8]
     hashed = hashlib.sha256(request).hexdigest()
     text = f"{scheme.algorithm}\n{timestamp}\n{scheme.scope(date)}\n{hashed}"
-    return hmac.digest(signing_key(scheme, secret_key, date), text.encode(), "sha256").hex()
+    keyed = signing_key(scheme, secret_key, date).copy()
+    keyed.update(text.encode())
+    return keyed.hexdigest()
 
 
 @lru_cache(maxsize=1024)
-def signing_key(scheme: Scheme, secret_key: str, date: str) -> bytes:
-    """The key of one day: four HMACs, spent once."""
+def signing_key(scheme: Scheme, secret_key: str, date: str) -> hmac.HMAC:
+    """The key of one day, set up in an HMAC to be copied: four HMACs, spent once.
+
+    A copy costs a third of starting from the key's bytes; the cached one is never updated.
+    """
     key = f"{scheme.provider.upper()}4{secret_key}".encode()
     for word in (date, scheme.region, scheme.service, scheme.terminator):
         key = hmac.digest(key, word.encode(), "sha256")
-    return key
+    return hmac.new(key, digestmod="sha256")
 
 
 @lru_cache(maxsize=256)

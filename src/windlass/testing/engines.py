@@ -304,14 +304,18 @@ class EngineContract:
                 await _leave_escapee(engine_kit.marks(plan.attempt_id, worker.node))
                 for worker in plan.nodes
             ]
-            seen = await engine.end(plan.attempt_id, plan.nodes[0].node)
-            assert seen.sight is Sight.ENDED
-            assert seen.record is not None and seen.record["survivors"] == []
-            assert not _runs(one) and _runs(other)
-            assert await _sight(engine, plan.attempt_id, plan.nodes[1].node) is Sight.ALIVE
-            await engine.end(plan.attempt_id, plan.nodes[1].node)
-            assert not _runs(other)
-            assert _workers_of(plan.attempt_id) == set()
+            try:
+                seen = await engine.end(plan.attempt_id, plan.nodes[0].node)
+                assert seen.sight is Sight.ENDED
+                assert seen.record is not None and seen.record["survivors"] == []
+                assert not _runs(one) and _runs(other)
+                assert await _sight(engine, plan.attempt_id, plan.nodes[1].node) is Sight.ALIVE
+                await engine.end(plan.attempt_id, plan.nodes[1].node)
+                assert not _runs(other)
+                assert _workers_of(plan.attempt_id) == set()
+            finally:
+                for escapee in filter(_runs, (one, other)):
+                    os.kill(escapee, signal.SIGKILL)
 
     @on_a_loop
     async def test_end_again_answers_the_same(self, engine_kit: EngineKit) -> None:

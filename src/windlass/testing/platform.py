@@ -20,10 +20,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+import httpx
+
 from windlass.client import Client, Job
 from windlass.core.jobs import TERMINAL
+from windlass.core.signing import sign
 
 T = TypeVar("T")
+WITNESS = Path(__file__).with_name("witness.py")
 
 
 def wait_for(look: Callable[[], T | None], seconds: float = 30.0, what: str = "") -> T:
@@ -48,6 +52,7 @@ class Platform:
         self.env = {**os.environ, **(env or {}), "WINDLASS_HOME": str(home)}
         self.env.pop("WINDLASS_URL", None)
         self.port = 0
+        self.evidence = home.with_name(home.name + "-evidence")
         self.process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
 
@@ -115,6 +120,52 @@ class Platform:
         words = run if isinstance(run, str) else list(run)
         return self.client.jobs.submit({"run": words, **spec})
 
+    def witness(self, *words: object, **spec: Any) -> Job:
+        """Submit `windlass.testing.witness`, which tells what really ran, and when."""
+        return self.submit(self.witness_command(*words), **spec)
+
+    def witness_command(self, *words: object) -> list[str]:
+        return [sys.executable, str(WITNESS), str(self.evidence), *map(str, words)]
+
+    def gate(self, name: str = "gate") -> Path:
+        """A file that is not there yet; `touch` lets the witnesses that wait for it end."""
+        self.evidence.mkdir(parents=True, exist_ok=True)
+        return self.evidence / name
+
+    def said(self, job: Job | str, what: str | None = None) -> list[dict[str, Any]]:
+        """What the witnesses of a job said, in order."""
+        path = self.evidence / f"{job if isinstance(job, str) else job.id}.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [json.loads(line) for line in lines]
+        return [line for line in found if what is None or line["what"] == what]
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        token: str | None = None,
+        seconds: float = 30.0,
+    ) -> httpx.Response:
+        """One plain request below `/api/v1`, signed (or with a bearer token), never repeated."""
+        content = b"" if body is None else json.dumps(body).encode()
+        address = self.url + "/api/v1" + path
+        whole = {"Host": f"127.0.0.1:{self.port}", **(headers or {})}
+        if content:
+            whole["Content-Type"] = "application/json"
+        if token is not None:
+            whole["Authorization"] = f"Bearer {token}"
+        else:
+            key = self.credentials()
+            whole |= sign(
+                method, address, whole, content, key["access_key"], key["secret_key"],
+                int(time.time() * 1000),
+            )  # fmt: skip
+        with httpx.Client(trust_env=False, timeout=seconds) as client:
+            return client.request(method, address, content=content, headers=whole)
+
     def wait(self, job: Job | str, seconds: float = 60.0) -> Job:
         """The job once it is over."""
         ref = job if isinstance(job, str) else job.id
@@ -162,20 +213,41 @@ class Platform:
             self._client.close()
             self._client = None
 
-    def attempts(self) -> list[Path]:
-        """The directories of all attempts on all nodes."""
-        return sorted(path for path in self.home.glob("attempts/*/*") if path.is_dir())
+    def attempts(self, job: Job | str | None = None) -> list[Path]:
+        """The directories of all attempts on all nodes, or of a job's, oldest first."""
+        found = [path for path in self.home.glob("attempts/*/*") if path.is_dir()]
+        if job is None:
+            return sorted(found)
+        ref = job if isinstance(job, str) else job.id
+        about = [(read_json(path / "launch.json"), path) for path in found]
+        return [
+            path
+            for launch, path in sorted(
+                about, key=lambda pair: (pair[0].get("attempt", 0), pair[1])
+            )
+            if launch.get("job_id") == ref
+        ]
+
+    def worker_pid(self, folder: Path) -> int | None:
+        """The worker of an attempt's directory, if it lives."""
+        about = read_json(folder / "worker.json")
+        if about and _same_process(about["pid"], about["start_time"]):
+            return int(about["pid"])
+        return None
+
+    def kill_worker(self, job: Job | str) -> int:
+        """SIGKILL the worker of a job's newest attempt."""
+        pid = wait_for(lambda: self.worker_pid(self.attempts(job)[-1]), 10, "its worker lives")
+        os.kill(pid, signal.SIGKILL)
+        return pid
 
     def clean(self) -> None:
         """End whatever is left of any job here."""
         worker = self.home / "worker.pyz"
         for folder in self.attempts():
-            try:
-                about = json.loads((folder / "worker.json").read_text())
-                if _same_process(about["pid"], about["start_time"]):
-                    os.kill(about["pid"], signal.SIGKILL)
-            except (OSError, ValueError, KeyError):
-                pass
+            pid = self.worker_pid(folder)
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
             if worker.exists():
                 for _ in range(20):
                     done = subprocess.run(
@@ -197,6 +269,15 @@ class Platform:
     ) -> None:
         self.kill()
         self.clean()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a file that may not be there, or be half-written."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _same_process(pid: int, start_time: int) -> bool:

@@ -8,7 +8,6 @@ What it does is told in `launch.json` under `stub`, each optional:
     before_lock   a FIFO: nothing happens until someone opens it for writing
     until         a FIFO: it lives until someone opens it for writing
     outcome       of the record, default `succeeded`; null: exit without writing one
-    escapee       true: leave a process behind in a session of its own
 """
 
 from __future__ import annotations
@@ -17,23 +16,9 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from typing import Any
-
-_SLEEPER = """
-import os, sys, time
-if os.fork():
-    os._exit(0)
-os.setsid()
-if os.fork():
-    os._exit(0)
-with open(sys.argv[1] + ".tmp", "w") as file:
-    file.write(str(os.getpid()))
-os.rename(sys.argv[1] + ".tmp", sys.argv[1])
-time.sleep(600)
-"""
 
 
 def main(arguments: list[str]) -> int:
@@ -53,10 +38,6 @@ def work(directory: str) -> int:
     ):
         return 0
     _write(directory, "worker.json", _identity())
-    if stub.get("escapee"):
-        environment = dict(os.environ, WINDLASS_RUN_DIR=os.path.join(directory, "run"))
-        pid_file = os.path.join(directory, "escapee")
-        subprocess.run([sys.executable, "-c", _SLEEPER, pid_file], env=environment, check=True)
     _wait_for(stub.get("until"))
     outcome = stub.get("outcome", "succeeded")
     if outcome is not None:

@@ -23,6 +23,7 @@ from windlass.worker import (
     ending,
     environment,
     processes,
+    scratch,
     spawn,
     verdict,
 )
@@ -41,9 +42,6 @@ from windlass.worker.server import Fenced, Gone, Server
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Deque, Dict, List, Optional, Tuple
-
-# A Unix socket's path has at most 107 bytes; multiprocessing adds 32 to the temporary folder's.
-_MAX_TMP_PATH = 70
 
 
 class Attempt:
@@ -106,7 +104,7 @@ class Attempt:
         launch = self._launch
         for name in ("run", "out", "logs", "debug", "files"):
             os.makedirs(launch.path(name), 0o700, exist_ok=True)
-        self._tmp = _private_tmp(launch)
+        self._tmp = scratch.make(launch.directory)
         server = Server(launch)
         bundle.lay_out(launch, server)
         self._hook = debug.lay_hook(launch)
@@ -463,7 +461,7 @@ class Attempt:
         while any(rank.running for rank in running.values()) and time.monotonic() < deadline:
             self._collect()
             self._sleep(0.01)
-        survivors = ending.kill_everything(groups, self._ranks, set())
+        survivors = ending.kill_everything(groups, self._ranks)
         cgroups.remove(groups)
         self._pump.finish(2.0)
         record = records.make(
@@ -476,7 +474,7 @@ class Attempt:
             records.failure_of(self._ending.failure) if self._ending.failure else None,
             survivors,
         )
-        _remove_tmp(launch)
+        scratch.remove(launch.directory)
         try:
             records.write(launch.directory, record)
         finally:
@@ -523,25 +521,3 @@ def _tree_usage(pids: List[int]) -> Dict[int, Tuple[int, int]]:
             tree.append(own[pid])
         usage[pid] = (sum(each.cpu_ms for each in tree), sum(each.rss_bytes for each in tree))
     return usage
-
-
-def _private_tmp(launch: Launch) -> str:
-    path = launch.path("tmp")
-    if len(os.fsencode(path)) <= _MAX_TMP_PATH:
-        os.makedirs(path, 0o700, exist_ok=True)
-        return path
-    short = "/tmp/windlass-%s" % os.urandom(8).hex()
-    os.mkdir(short, 0o700)
-    os.symlink(short, path)
-    return short
-
-
-def _remove_tmp(launch: Launch) -> None:
-    import shutil
-
-    path = launch.path("tmp")
-    try:
-        shutil.rmtree(os.readlink(path), ignore_errors=True)
-        os.unlink(path)
-    except OSError:
-        shutil.rmtree(path, ignore_errors=True)

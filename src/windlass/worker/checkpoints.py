@@ -26,7 +26,8 @@ def sweep(folder: str, attempt: int) -> None:
 
 
 def found(folder: str) -> List[Dict[str, Any]]:
-    """What is there, newest first (by step, then attempt); nothing is verified yet."""
+    """What is there, newest first (by attempt, then step: what a dead attempt left behind never
+    wins over its successor's); nothing is verified yet."""
     checkpoints = []
     for name in _names(folder):
         words = name.split("-")
@@ -44,7 +45,7 @@ def found(folder: str) -> List[Dict[str, Any]]:
                 "digest": str(manifest.get("digest", "")),
             }
         )
-    return sorted(checkpoints, key=lambda each: (each["step"], each["attempt"]), reverse=True)
+    return sorted(checkpoints, key=_age, reverse=True)
 
 
 def fault_in(path: str) -> Optional[str]:
@@ -86,7 +87,7 @@ def choose(
         tried += [
             each
             for each in found(folder)
-            if each["step"] <= wanted["step"] and each["path"] != wanted["path"]
+            if _age(each) <= _age(wanted) and each["path"] != wanted["path"]
         ]
     for each in tried:
         fault = fault_in(each["path"])
@@ -94,6 +95,10 @@ def choose(
             return each, notes
         notes.append({"kind": "bad-checkpoint", "path": each["path"], "reason": fault})
     return None, notes
+
+
+def _age(checkpoint: Dict[str, Any]) -> Tuple[int, int]:
+    return (checkpoint.get("attempt", 0), checkpoint["step"])
 
 
 def _manifest(path: str) -> Optional[Dict[str, Any]]:

@@ -10,7 +10,7 @@ from windlass.worker import cgroups, processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Set
+    from typing import Any, List, Optional
 
     from windlass.worker.ranks import Rank
 
@@ -51,7 +51,7 @@ def groups_live(ranks: List[Rank]) -> bool:
     return False
 
 
-def kill_everything(groups: List[str], ranks: List[Rank], spared: Set[int]) -> List[int]:
+def kill_everything(groups: List[str], ranks: List[Rank]) -> List[int]:
     """SIGKILL to all that the ranks ever started; the pids that would not die in time.
 
     The cgroup finds all of them at once; without one, our descendants do, since every orphan
@@ -62,12 +62,23 @@ def kill_everything(groups: List[str], ranks: List[Rank], spared: Set[int]) -> L
     deadline = time.monotonic() + KILL_SECONDS
     own = os.getpid()
     while True:
-        found = [each.pid for each in processes.descendants(own) if each.pid not in spared]
+        reap_orphans()
+        if processes.LINUX and childless():
+            return [pid for pid in left if processes.stat(pid)]
+        found = [each.pid for each in processes.descendants(own)]
         if not found or time.monotonic() > deadline:
             return sorted({*found, *(pid for pid in left if processes.stat(pid))})
         processes.kill(found)
-        reap_orphans()
         time.sleep(0.002)
+
+
+def childless() -> bool:
+    """Whether nothing is left below us: with a subreaper, no child means no descendant."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def reap_orphans() -> List[Any]:

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 20
 PIPE_BYTES = 1 << 20
 TAIL_BYTES = 32768
 _F_SETPIPE_SZ = 1031

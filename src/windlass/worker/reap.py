@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from windlass.worker import cgroups, processes
+from windlass.worker import cgroups, processes, scratch
 from windlass.worker import record as records
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ def reap(directory: str) -> int:
         processes.kill(left)
         processes.gone(left, 0.5)
     cgroups.remove(groups)
-    _remove_tmp(directory)
+    scratch.remove(directory)
     if not os.path.exists(os.path.join(directory, "exit.json")):
         record = records.make(
             str(launch.get("attempt_id", "")),
@@ -66,19 +66,6 @@ def _left(directory: str, known: Dict[str, Any], groups: Any) -> Set[int]:
     found.update(each.pid for each in processes.marked(mark, everyone))
     found.discard(os.getpid())
     return {pid for pid in found if processes.gone({pid}, 0)}
-
-
-def _remove_tmp(directory: str) -> None:
-    import shutil
-
-    path = os.path.join(directory, "tmp")
-    try:
-        target = os.readlink(path)
-    except OSError:
-        shutil.rmtree(path, ignore_errors=True)
-        return
-    if target.startswith("/tmp/windlass-"):
-        shutil.rmtree(target, ignore_errors=True)
 
 
 def _read(path: str) -> Dict[str, Any]:

@@ -64,6 +64,8 @@ migrate({database_url!r})
 """
     killed = subprocess.run([sys.executable, "-c", code], check=False)
     assert killed.returncode == -signal.SIGKILL
+    with connected(database_url) as conn:
+        assert set(inspect(conn).get_table_names()) <= {"alembic_version"}
     migrate(database_url)
     with connected(database_url) as conn:
         assert differences(conn) == []

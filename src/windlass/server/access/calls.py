@@ -6,24 +6,21 @@ transaction, so it costs no commit of its own, and a write that fails does not u
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, delete
-from sqlalchemy.dialects import postgresql, sqlite
 
 from windlass.core.access import CallerKind, Principal
 from windlass.core.errors import SignatureReused
 from windlass.server.access.tables import signatures
 
-# Built once, because building costs four times what running does. A row comes back when one was
-# inserted: PostgreSQL's driver keeps no count of them.
+# Plain SQL, because this is on the path of every changing call and costs a quarter of what a
+# built statement does.
 _SPEND = {
-    "sqlite": sqlite.insert(signatures)
-    .on_conflict_do_nothing(index_elements=["hash"])
-    .returning(signatures.c.hash),
-    "postgresql": postgresql.insert(signatures)
-    .on_conflict_do_nothing(index_elements=["hash"])
-    .returning(signatures.c.hash),
+    dialect: f"INSERT INTO signatures (hash, expires_ms) VALUES ({mark}, {mark}) "
+    "ON CONFLICT (hash) DO NOTHING"
+    for dialect, mark in (("sqlite", "?"), ("postgresql", "%s"))
 }
 
 NOBODY = Principal(kind=CallerKind.USER, project_id="")
@@ -61,8 +58,8 @@ def spend(conn: Connection, call: Call) -> None:
     """
     if call.signature_hash is None:
         return
-    values = {"hash": call.signature_hash, "expires_ms": call.expires_ms}
-    if conn.execute(_SPEND[conn.dialect.name], values).first() is None:
+    values = (call.signature_hash, call.expires_ms)
+    if conn.exec_driver_sql(_SPEND[conn.dialect.name], values).rowcount != 1:
         raise SignatureReused(
             "this signature was already used", hint="sign again, with the same Idempotency-Key"
         )
@@ -71,4 +68,11 @@ def spend(conn: Connection, call: Call) -> None:
 
 def sweep(conn: Connection, now_ms: int) -> int:
     """Forget signatures that are out of their window anyway."""
-    return conn.execute(delete(signatures).where(signatures.c.expires_ms < now_ms)).rowcount
+    before = signature_key(now_ms, "")
+    return conn.execute(delete(signatures).where(signatures.c.hash < before)).rowcount
+
+
+def signature_key(expires_ms: int, signature: str) -> str:
+    """The row's key for a signature: in order of time, and told by the signature alone."""
+    digest = hashlib.sha256(signature.encode()).hexdigest()[:52] if signature else ""
+    return f"{expires_ms:012x}{digest}"

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, insert, select, update
 from windlass.core import signing
 from windlass.core.access import CallerKind, Principal, rights_of
 from windlass.core.errors import NotFound, Unauthenticated
-from windlass.server.access.calls import Call, sweep
+from windlass.server.access.calls import Call, signature_key, sweep
 from windlass.server.access.sealing import Sealer
 from windlass.server.access.tables import keys, projects, users
 from windlass.server.store.base import Store
@@ -130,7 +130,7 @@ class Access:
         self._used[claim.access_key] = now_ms
         call = Call(known.principal, request_id)
         if parts.method not in signing.SAFE_METHODS:
-            call.signature_hash = hashlib.sha256(claim.signature.encode()).hexdigest()
+            call.signature_hash = signature_key(checked.expires_ms, claim.signature)
             call.expires_ms = checked.expires_ms
             call.content_sha256 = payload_hash
         return call

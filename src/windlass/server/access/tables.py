@@ -41,7 +41,10 @@ keys = Table(
 signatures = Table(
     "signatures",
     metadata,
-    # SHA-256 of a signature that changed something: accepted once, forgotten after its window.
+    # A signature that changed something is accepted once and forgotten after its window. The key
+    # begins with the time when it may be forgotten (12 hex digits of `expires_ms`), then 52 of
+    # its SHA-256: so new rows all go to one page, old ones are one range, and no index is needed.
     Column("hash", String(64), primary_key=True),
-    Column("expires_ms", Millis, nullable=False, index=True),
+    Column("expires_ms", Millis, nullable=False),
+    sqlite_with_rowid=False,
 )

@@ -45,6 +45,8 @@ def answer(error: WindlassError, request_id: str = "", status: int | None = None
     if status in _RETRY_LATER:
         seconds = error.details.get("retry_after_seconds", 1)
         response.headers["retry-after"] = str(seconds if isinstance(seconds, int) else 1)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        response.headers["connection"] = "close"  # nobody wants the rest of it
     if status == HTTPStatus.UNAUTHORIZED:
         response.headers["www-authenticate"] = 'WL4-HMAC-SHA256 realm="windlass", Bearer'
     return response

@@ -30,7 +30,7 @@ from windlass.scheduler.core import (
     Submit,
     Withdraw,
 )
-from windlass.server import feed
+from windlass.server import failpoints, feed
 from windlass.server.clock import Clock
 from windlass.server.jobs import moves
 from windlass.server.jobs.tables import attempts, jobs
@@ -236,6 +236,7 @@ class Admit:
                 for row in await self._store.read(lambda conn: _rows(conn, [decision.job_id])):
                     await self._settle(row)
             else:
+                failpoints.passing("after-start-commit")
                 self._started(decision.job_id)
 
         if len(decisions) == 1:

@@ -182,7 +182,7 @@ def _ended_elsewhere(
         if policy.decides(now.finish, rank) and rank.get("exit") == 0
     }
     if now.deciding and len(well) >= now.deciding:
-        return Outcome.SUCCEEDED, "every deciding rank ended with 0"
+        return Outcome.SUCCEEDED, "all ranks ended well"
     return None
 
 

@@ -59,7 +59,7 @@ def judge(
     lost = tuple(sorted(record["node"] for record in records if record["outcome"] == Outcome.LOST))
     if not lost and ranks and ended_well(finish, ranks):
         return Verdict(
-            Outcome.SUCCEEDED, "every deciding rank ended with 0", 0, unhealthy_nodes=unhealthy
+            Outcome.SUCCEEDED, "all ranks ended well", 0, unhealthy_nodes=unhealthy
         )
     if told in (Outcome.CANCELLED, Outcome.PREEMPTED):
         return Verdict(told, told_why, None, lost_nodes=lost, unhealthy_nodes=unhealthy)

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, select, update
 from windlass.core.errors import Conflict, Unavailable
 from windlass.core.jobs import LIVE, AttemptState, JobSpec, JobState, Outcome
 from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
+from windlass.server import failpoints
 from windlass.server.clock import Clock
 from windlass.server.jobs import gangs, moves, orders, policy
 from windlass.server.jobs.admit import expiry
@@ -163,6 +164,7 @@ class Reconcile:
                 )
                 self._poke("orders:" + at.attempt["id"])
             case Over(verdict):
+                failpoints.passing("before-over-commit")
                 await self._write(
                     at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
                 )
@@ -203,12 +205,14 @@ class Reconcile:
                 for node, mine in members.items()
             ),
         )
+        failpoints.passing("before-launch")
         try:
             await engine.launch(plan)
         except LaunchFailed as err:
             log.warning("job %s attempt %s: %s", at.job["id"], attempt["number"], err)
             await self._refuse(at, str(err), transient=err.transient)
             return
+        failpoints.passing("after-launch")
 
         def launched(conn: Connection, job: Row, attempt: Row) -> None:
             conn.execute(

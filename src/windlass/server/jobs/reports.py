@@ -7,8 +7,10 @@ of an attempt that is over is refused (`Fenced`), and its worker then ends what 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, insert, select, update
 
 from windlass.core.access import Principal
@@ -45,6 +47,12 @@ def register(conn: Connection, who: Principal, report: Register, now_ms: int) ->
             "isolation": dict(report.isolation), "registered_ms": now_ms, "beat_ms": now_ms,
         },
     )  # fmt: skip
+    for offered in report.checkpoints:
+        # Complete on disk, though its attempt may have died before it was registered.
+        with suppress(ValidationError):  # a damaged one has no digest
+            note = CheckpointNote.model_validate(offered)
+            if note.attempt < attempt["number"]:
+                keep_checkpoint(conn, who, note, now_ms)
 
 
 def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, Row] | None:
@@ -142,9 +150,14 @@ def keep_checkpoint(conn: Connection, who: Principal, note: CheckpointNote, now_
 def newest_checkpoint(conn: Connection, job_id: str) -> Row | None:
     row = (
         conn.execute(
-            select(checkpoints.c.path, checkpoints.c.step, checkpoints.c.digest)
+            select(
+                checkpoints.c.path,
+                checkpoints.c.step,
+                checkpoints.c.attempt,
+                checkpoints.c.digest,
+            )
             .where(checkpoints.c.job_id == job_id, checkpoints.c.bad.is_(None))
-            .order_by(checkpoints.c.step.desc(), checkpoints.c.attempt.desc())
+            .order_by(checkpoints.c.attempt.desc(), checkpoints.c.step.desc())
             .limit(1)
         )
         .mappings()

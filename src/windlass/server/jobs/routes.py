@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Response
@@ -18,6 +19,7 @@ from windlass.core.errors import Conflict, InvalidInput, Unavailable
 from windlass.core.events import EventView
 from windlass.core.jobs import JobDetail, JobSpec, JobState, JobView
 from windlass.core.strict import Line, Strict
+from windlass.server import failpoints
 from windlass.server.access.calls import Call, spend
 from windlass.server.clock import stamp
 from windlass.server.http.body import json_body
@@ -141,6 +143,7 @@ async def submit(
             ),
         )
     )
+    failpoints.passing("after-submit-commit")
     if not new:
         response.headers["Idempotent-Replay"] = "true"
     return Response(json.dumps(answer), 201, response.headers, "application/json")
@@ -394,14 +397,15 @@ async def logs(
     ref: JobRef,
     rank: QueryLine | None = None,
     stream: QueryLine | None = None,
-    since: WholeNumber = 0,
+    since: QueryLine | None = None,
     grep: QueryLine | None = None,
     tail: WholeNumber | None = None,
     attempt: WholeNumber | None = None,
     format: QueryLine = "text",
 ) -> StreamingResponse:
-    """Output of the ranks in order of time. `since` is UTC milliseconds; `rank` a number or a
+    """Output of the ranks in order of time. `since` is an ISO-8601 time; `rank` a number or a
     name such as worker-0-1; `attempt` defaults to the newest."""
+    since_ms = _moment(since) if since else 0
     if stream not in (None, "out", "err"):
         raise InvalidInput(f"stream: out or err (found {stream!r})")
     if format not in ("text", "json"):
@@ -439,7 +443,7 @@ async def logs(
                 or each.rank.rsplit("-", 1)[0] == rank
             )
         ]
-        for line in reader.lines(wanted, since_ms=since, pattern=pattern, last=tail):
+        for line in reader.lines(wanted, since_ms=since_ms, pattern=pattern, last=tail):
             if format == "json":
                 yield json.dumps(_line(line)).encode() + b"\n"
             else:
@@ -512,6 +516,14 @@ def _own_project(call: Call, spec: JobSpec) -> None:
         raise InvalidInput(
             f"project: this key is of {call.principal.project_name} (found {spec.project!r})"
         )
+
+
+def _moment(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"since: an ISO-8601 time (found {text!r})") from None
 
 
 def _state(word: str) -> JobState:

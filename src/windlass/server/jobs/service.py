@@ -49,6 +49,12 @@ def digest_of(request: Any) -> str:
 
 def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
     """What can be said against a spec without the database; returns the framework."""
+    if refused := not_yet(spec):
+        raise InvalidInput(
+            f"not available in this release: {', '.join(refused)}",
+            hint="take these fields out: nothing that was asked for is passed over in silence",
+            fields=refused,
+        )
     framework = spec.framework or "python"
     try:
         taken = registry.refused(framework, _variables(spec))
@@ -65,6 +71,29 @@ def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
             f"this gang can never start: {why}", hint="ask for less, see `windlass node ls`"
         )
     return framework
+
+
+def not_yet(spec: JobSpec) -> list[str]:
+    """Fields of the job file that are set, understood, and not carried out yet."""
+    asked = {
+        "engine": spec.engine not in (None, "local"),
+        "code.git": spec.code.git is not None,
+        "environment.image": spec.environment.image is not None,
+        "environment.secrets": bool(spec.environment.secrets),
+        "data": bool(spec.data),
+        "outputs.checkpoints": spec.outputs.checkpoints is not None,
+        "outputs.models": bool(spec.outputs.models),
+        "metrics.goal": spec.metrics.goal is not None,
+        "metrics.parse": bool(spec.metrics.parse),
+        "limits.cost": spec.limits.cost is not None,
+        "on_member_loss: continue": spec.on_member_loss == "continue",
+        "queue.name": spec.queue.name != "default",
+        "queue.priority": spec.queue.priority != 50,
+        "isolation.level": spec.isolation.level > 0,
+        "isolation.network": spec.isolation.network != "host",
+        "notify": bool(spec.notify.on or spec.notify.to),
+    }
+    return [field for field, is_set in asked.items() if is_set]
 
 
 def submit(
@@ -250,7 +279,7 @@ def checkpoints_of(conn: Connection, job_id: str) -> list[Row]:
     rows = conn.execute(
         select(checkpoints)
         .where(checkpoints.c.job_id == job_id)
-        .order_by(checkpoints.c.step.desc(), checkpoints.c.attempt.desc())
+        .order_by(checkpoints.c.attempt.desc(), checkpoints.c.step.desc())
     )
     return [dict(row) for row in rows.mappings()]
 

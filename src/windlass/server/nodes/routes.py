@@ -15,7 +15,7 @@ from windlass.server.access.calls import Call
 from windlass.server.http.marks import require
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes import service
-from windlass.server.parts import Wired
+from windlass.server.parts import Parts, Wired
 
 router = APIRouter(prefix="/api/v1/nodes", tags=["nodes"])
 
@@ -46,23 +46,25 @@ class NodePage(Strict):
 async def listing(
     call: Annotated[Call, Depends(require(Right.NODE_READ))], parts: Wired
 ) -> NodePage:
+    return NodePage.model_construct(items=await every_node(parts))
+
+
+async def every_node(parts: Parts) -> tuple[NodeView, ...]:
     rows, on = await parts.store.read(_look)
     free = parts.admit.free()
-    return NodePage.model_construct(
-        items=tuple(
-            NodeView.model_construct(
-                name=row["name"],
-                engine=row["engine"],
-                state=row["state"],
-                reason=row["reason"],
-                capacity=row["offer"]["capacity"],
-                reserve=row["offer"]["reserve"],
-                free=free.get(row["name"]),
-                gpu_model=row["offer"]["gpu_model"],
-                jobs=tuple(on.get(row["name"], {}).values()),
-            )
-            for row in rows
+    return tuple(
+        NodeView(
+            name=row["name"],
+            engine=row["engine"],
+            state=row["state"],
+            reason=row["reason"],
+            capacity=Resources(**row["offer"]["capacity"]),
+            reserve=Resources(**row["offer"]["reserve"]),
+            free=free.get(row["name"]),
+            gpu_model=row["offer"]["gpu_model"],
+            jobs=tuple(on.get(row["name"], {}).values()),
         )
+        for row in rows
     )
 
 

@@ -95,7 +95,7 @@ def series(conn: Connection, job_id: str, keys: Sequence[str]) -> list[dict[str,
         place = row["step"] if row["step"] is not None else ("n", row["attempt"], row["offset"])
         line[place] = (row["step"], row["at_ms"], row["value"])
     return [
-        {"key": key, "rank": rank, "points": [list(point) for point in line.values()]}
+        {"key": key, "rank": rank, "points": tuple(line.values())}
         for (key, rank), line in lines.items()
     ]
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
-from sqlalchemy import Connection
 
 from windlass import __version__
 from windlass.core.access import Right
@@ -16,7 +15,7 @@ from windlass.server.access.calls import Call
 from windlass.server.clock import stamp
 from windlass.server.http.marks import require
 from windlass.server.jobs import service as jobs
-from windlass.server.nodes import service as nodes
+from windlass.server.nodes.routes import NodeView, every_node
 from windlass.server.parts import Wired
 
 router = APIRouter(prefix="/api/v1", tags=["status"])
@@ -25,15 +24,6 @@ router = APIRouter(prefix="/api/v1", tags=["status"])
 class Health(Strict):
     ok: bool
     version: str
-
-
-class NodeBrief(Strict):
-    name: str
-    engine: str
-    state: str
-    cpus: float
-    memory_bytes: int
-    gpus: int
 
 
 class Status(Strict):
@@ -46,7 +36,7 @@ class Status(Strict):
     leader: bool
     user: str
     project: str
-    nodes: tuple[NodeBrief, ...]
+    nodes: tuple[NodeView, ...]
     jobs: dict[str, int]
 
 
@@ -59,10 +49,7 @@ async def health(call: Annotated[Call, Depends(require(Right.PUBLIC))]) -> Healt
 async def status(
     call: Annotated[Call, Depends(require(Right.SERVER_READ))], parts: Wired
 ) -> Status:
-    def look(conn: Connection) -> tuple[list[dict[str, Any]], dict[str, int]]:
-        return nodes.every(conn), jobs.counts(conn, call.principal)
-
-    rows, counts = await parts.store.read(look)
+    counts = await parts.store.read(lambda conn: jobs.counts(conn, call.principal))
     settings = parts.settings
     return Status(
         version=__version__,
@@ -74,17 +61,7 @@ async def status(
         leader=settings.loops,
         user=call.principal.user_name,
         project=call.principal.project_name,
-        nodes=tuple(
-            NodeBrief(
-                name=row["name"],
-                engine=row["engine"],
-                state=row["state"],
-                cpus=row["offer"]["capacity"]["cpus_milli"] / 1000,
-                memory_bytes=row["offer"]["capacity"]["memory_bytes"],
-                gpus=row["offer"]["capacity"]["gpus"],
-            )
-            for row in rows
-        ),
+        nodes=await every_node(parts),
         jobs=counts,
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from alembic import command
@@ -128,8 +128,7 @@ def _postgres(url: str) -> Iterator[Connection]:
         with engine.connect() as guard, engine.connect() as conn:
             guard = guard.execution_options(isolation_level="AUTOCOMMIT")
             guard.exec_driver_sql(f"SELECT pg_advisory_lock({ADVISORY_LOCK})")
-            with nullcontext():
-                yield conn
+            yield conn
             # Released with the session, and before it by no crash of ours.
             guard.exec_driver_sql(f"SELECT pg_advisory_unlock({ADVISORY_LOCK})")
     except DBAPIError as error:

@@ -22,6 +22,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -142,6 +143,10 @@ class PostgresStore:
         with engine.connect() as conn:
             conn.info.pop("touched", None)
             result = fn(conn)
+            if engine is self._snapshots:
+                with suppress(DBAPIError):  # there is nothing to keep or to lose
+                    conn.rollback()
+                return result
             try:
                 conn.commit()
             except DBAPIError as error:

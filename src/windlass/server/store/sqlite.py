@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -193,6 +194,8 @@ class SqliteStore:
         """Run a batch in one transaction; what each gets is decided when COMMIT is through."""
         answers: list[Answer] = []
         try:
+            if raw.in_transaction:  # the last batch could not even be undone
+                raw.execute("ROLLBACK")
             raw.execute("BEGIN IMMEDIATE")
             for fn, future, _ in batch:
                 if future.cancelled():
@@ -210,8 +213,8 @@ class SqliteStore:
         except BaseException as error:
             reason = self._explain(error)
             touched(conn)
-            if raw.in_transaction:
-                raw.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                raw.rollback()
             kept = {id(future): problem for future, _, problem in answers if problem}
             return [(f, None, kept.get(id(f)) or copy_of(reason)) for _, f, _ in batch]
         self.counters.commits += 1
@@ -245,7 +248,8 @@ class SqliteStore:
         except sqlite3.Error as error:
             log.warning("the write-ahead log of %s was not folded back: %s", self.path, error)
         finally:
-            raw.execute("PRAGMA busy_timeout=5000")
+            with suppress(sqlite3.Error):
+                raw.execute("PRAGMA busy_timeout=5000")
 
     # The readers' threads
 

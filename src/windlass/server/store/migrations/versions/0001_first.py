@@ -110,8 +110,8 @@ def upgrade() -> None:
         sa.Column("hash", sa.String(length=64), nullable=False),
         sa.Column("expires_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("hash", name=op.f("pk_signatures")),
+        sqlite_with_rowid=False,
     )
-    op.create_index(op.f("ix_signatures_expires_ms"), "signatures", ["expires_ms"], unique=False)
     op.create_table(
         "users",
         sa.Column("id", sa.String(length=32), nullable=False),

@@ -1,0 +1,1 @@
+"""What Windlass claims about its speed, one file per claim; `python -m benchmarks` runs them."""

@@ -1,0 +1,88 @@
+"""docs/reference/environment.md: what a rank finds in its environment."""
+
+from __future__ import annotations
+
+from docs.writers.markdown import code, table
+from windlass.contracts import neutral, pytorch
+from windlass.contracts.base import Gang, Member, RankPlace
+from windlass.worker import environment
+from windlass.worker.launch import Launch
+
+WORDS = {
+    "WINDLASS_JOB_ID": "the job's id",
+    "WINDLASS_JOB_NAME": "its name",
+    "WINDLASS_PROJECT": "its project",
+    "WINDLASS_ATTEMPT": "the number of this start of the gang: 1, 2, …",
+    "WINDLASS_ATTEMPT_ID": "its id",
+    "WINDLASS_ROLE": "the role of this member: `worker`, `ps`, `chief` …",
+    "WINDLASS_ROLE_INDEX": "which member of its role: 0, 1, …",
+    "WINDLASS_RANK": "the global rank of this process",
+    "WINDLASS_WORLD_SIZE": "how many ranks the gang has",
+    "WINDLASS_LOCAL_RANK": "the rank within its member",
+    "WINDLASS_NODE_RANK": "which node of the gang: 0, 1, …",
+    "WINDLASS_NUM_NODES": "how many nodes the gang stands on",
+    "WINDLASS_GPUS_PER_NODE": "GPUs that the gang has on this node",
+    "WINDLASS_NODE_IPS": "the nodes' addresses, a line each, in the order of their ranks",
+    "WINDLASS_HOSTFILE": "a file with a line `host slots=N` for each node",
+    "WINDLASS_CHECKPOINT_DIR": "where the job's checkpoints lie; the same for all its attempts",
+    "WINDLASS_CHECKPOINT_KEEP": "how many checkpoints are kept",
+    "WINDLASS_RESUME_FROM": "the checkpoint to go on from; absent when there is none",
+    "WINDLASS_OUTPUT_DIR": "a folder for files that should outlive the process",
+    "WINDLASS_RUN_DIR": "where `windlass.log` writes",
+    "WINDLASS_DEADLINE": "when the time limit ends it, UTC milliseconds; absent without one",
+    "WINDLASS_URL": "the server's address",
+    "WINDLASS_TOKEN": "a token that may register checkpoints of this attempt, and nothing else",
+    "PYTHONUNBUFFERED": "1: what is printed is seen at once",
+    "PYTHONPATH": "a folder with the hook that dumps stacks, before the job's own",
+    "TMPDIR": "a private folder, gone with the attempt",
+    "CUDA_VISIBLE_DEVICES": "this rank's GPUs; empty without any",
+}
+NOT_OURS = ("VIRTUAL_ENV", "PATH")
+
+
+def variables() -> list[str]:
+    """All that a rank gets, whatever its framework: asked of the code that sets it."""
+    gang = _gang(("python", "train.py"))
+    member = {"role": "worker", "index": 0, "nproc": 1, "command": ["python"]}
+    about = {"job_id": "", "attempt_id": "", "attempt": 1, "node": "", "checkpoint_dir": "."}
+    launch = Launch(".", {**about, "members": [member]}, "")
+    told = {"env": neutral.environment(gang, RankPlace(gang.members[0], 0, 0))}
+    found = environment.of_rank(
+        launch, launch.members[0], {"resume_from": {"path": "."}, "deadline_ms": 1}, told,
+        {"hook": "hook", "files": "files", "tmp": "tmp"}, [], {},
+    )  # fmt: skip
+    return [name for name in found if name not in NOT_OURS]
+
+
+def page() -> str:
+    contract = pytorch.PyTorchContract()
+    plain, launcher = _gang(("python", "train.py")), _gang(("torchrun", "train.py"))
+    sets = {
+        "each rank, when the command is a script": plain,
+        "torchrun, when that is the command": launcher,
+    }
+    frameworks = [
+        (who, ", ".join(code(n) for n in contract.environment(g, RankPlace(g.members[0], 0, 0))))
+        for who, g in sets.items()
+    ]
+    kept = ", ".join(code(name) for name in sorted(environment._KEPT))
+    return "\n".join(
+        [
+            "# What a rank finds in its environment\n",
+            f"A rank starts with a clean environment: {kept} and `LC_*` of the server's own, then "
+            "`environment.vars` of the job, then the variables below. A job may not set those "
+            "below, nor anything that starts with `WINDLASS_`: it is refused at submit.\n",
+            table(("variable", "what it is"), [(code(n), WORDS[n]) for n in sorted(variables())]),
+            "## `framework: pytorch` adds\n",
+            table(("to", "variables"), frameworks),
+            "`framework: python` adds none.\n",
+        ]
+    )
+
+
+def _gang(command: tuple[str, ...]) -> Gang:
+    members = tuple(
+        Member("worker", i, 1, "local", "127.0.0.1", (1024 + i,), command, ifname="lo")
+        for i in range(2)
+    )
+    return Gang("job", "name", 1, members)

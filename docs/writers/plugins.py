@@ -1,0 +1,52 @@
+"""docs/reference/plug-ins.md: the kinds of plug-ins, and those that come with Windlass."""
+
+from __future__ import annotations
+
+from docs.writers.markdown import code, sentence, table
+from windlass.contracts import registry as frameworks
+from windlass.contracts.base import Contract
+from windlass.engines import registry as engines
+from windlass.engines.base import Engine
+
+FRAMEWORKS = {
+    "python": "a plain command in any language: the neutral variables, no more",
+    "pytorch": "`env://` for each rank, or `PET_*` when the command is torchrun itself",
+}
+ENGINES = {"local": "processes of this machine, one worker for each node of a gang"}
+
+
+def page() -> str:
+    return "\n".join(
+        [
+            "# Plug-ins\n",
+            "A plug-in is an entry point of an installed package. Ours come through the same "
+            "door; an unknown name is answered with the known ones.\n",
+            f"## Frameworks: `{frameworks.GROUP}`\n",
+            "A framework contract says what each rank finds in its environment. It is a class "
+            "without arguments that has:\n",
+            _members(Contract),
+            _known(frameworks.BUILT_IN, FRAMEWORKS),
+            "How to write one: [CONTRIBUTING](../../CONTRIBUTING.md#a-framework-contract).\n",
+            f"## Engines: `{engines.GROUP}`\n",
+            "An engine starts, watches and ends the workers of an attempt. It is a class that "
+            "has:\n",
+            _members(Engine),
+            _known(engines.BUILT_IN, ENGINES),
+            "Every engine passes the suite in `windlass.testing.engines`. "
+            "How to write one: [CONTRIBUTING](../../CONTRIBUTING.md#an-engine).\n",
+        ]
+    )
+
+
+def _members(protocol: type[object]) -> str:
+    rows = [
+        (code(name), sentence(value.__doc__))
+        for name, value in vars(protocol).items()
+        if callable(value) and not name.startswith("_")
+    ]
+    return table(("method", "promise"), rows)
+
+
+def _known(built_in: dict[str, str], words: dict[str, str]) -> str:
+    rows = [(code(name), words[name], code(where)) for name, where in sorted(built_in.items())]
+    return table(("comes with Windlass", "what it is", "where"), rows)

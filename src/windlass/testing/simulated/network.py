@@ -1,0 +1,92 @@
+"""Between users, workers and servers: messages are lost, repeated, late and out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from windlass.testing.simulated.server import Server  # noqa
+
+T = TypeVar("T")
+
+
+class Lost(Exception):
+    """No answer came: it may have been done, or not, or it may still be done."""
+
+
+@dataclass
+class Weather:
+    """Chances per message. `calm` is a network as in a rack."""
+
+    lose: float = 0.0
+    repeat: float = 0.0
+    late: float = 0.0
+
+    def calm(self) -> None:
+        self.lose = self.repeat = self.late = 0.0
+
+
+class Network:
+    def __init__(
+        self, servers: Callable[[], list[Server]], weather: Weather, chance: random.Random
+    ) -> None:
+        self._servers = servers
+        self._weather = weather
+        self._chance = chance
+
+    async def call(self, handler: Callable[[Server], Awaitable[T]], seconds: float = 5.0) -> T:
+        """Run `handler` in a server that lives. Raises Lost, and what the handler raises."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        weather, chance = self._weather, self._chance
+        for _ in range(2 if chance.random() < weather.repeat else 1):
+            if chance.random() >= weather.lose:
+                loop.call_later(self._delay(), self._arrive, handler, answer)
+        limit = loop.call_later(seconds, _give_up, answer)
+        try:
+            return await answer
+        finally:
+            limit.cancel()
+
+    def _arrive(self, handler: Callable[[Server], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+        up = [server for server in self._servers() if server.up]
+        if not up:
+            return _give_up(answer)
+        server = up[0] if len(up) == 1 else self._chance.choice(up)
+
+        async def handle() -> T:
+            return await handler(server)
+
+        task = server.process.spawn(handle())
+        task.add_done_callback(lambda done: self._back(done, answer))
+
+    def _back(self, done: asyncio.Task[T], answer: asyncio.Future[T]) -> None:
+        loop = asyncio.get_running_loop()
+        if done.cancelled():
+            loop.call_later(self._delay(), _give_up, answer)  # the connection is cut
+            return
+        error = done.exception()
+        if self._chance.random() >= self._weather.lose:
+            loop.call_later(self._delay(), _settle, answer, error, error or done.result())
+
+    def _delay(self) -> float:
+        if self._chance.random() < self._weather.late:
+            return self._chance.random() * 40
+        return 0.001 + self._chance.random() * 0.02
+
+
+def _settle(answer: asyncio.Future[Any], error: BaseException | None, result: Any) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+def _give_up(answer: asyncio.Future[Any]) -> None:
+    if not answer.done():
+        answer.set_exception(Lost())

@@ -1,0 +1,50 @@
+"""A server to break. Whatever a test did to it, the invariants are checked afterwards."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from windlass.testing import invariants
+from windlass.testing.platform import Platform
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """Random, and repeatable: the seed is printed, WINDLASS_SEED sets it."""
+    seed = int(os.environ.get("WINDLASS_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"WINDLASS_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def server_args() -> tuple[str, ...]:
+    """Override with `pytest.mark.parametrize("server_args", …)`."""
+    return ()
+
+
+@pytest.fixture
+def platform(tmp_path: Path, server_args: tuple[str, ...]) -> Iterator[Platform]:
+    """A server of the test's own, on SQLite; checked when the test is over."""
+    yield from checked(Platform(tmp_path / "home", *server_args))
+
+
+@pytest.fixture
+def any_platform(
+    tmp_path: Path, server_args: tuple[str, ...], dialect: str, database_url: str
+) -> Iterator[Platform]:
+    """The same on either database."""
+    url = "" if dialect == "sqlite" else database_url
+    yield from checked(Platform(tmp_path / "home", *server_args, database=url))
+
+
+def checked(platform: Platform) -> Iterator[Platform]:
+    with platform:
+        yield platform
+        if platform.process is None:
+            platform.start()
+        invariants.check(platform)
