@@ -38,7 +38,7 @@ def measure() -> list[Row]:
     shutil.rmtree(venv, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     began = time.perf_counter()
-    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "-q"]
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     with folder() as place:
         subprocess.run(
             [*pip, "wheel", "--no-deps", "-w", str(place), str(ROOT)],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import sys
 import time
 
 from benchmarks.measure import Row, cpu_seconds, folder, median, script
@@ -16,7 +17,7 @@ from windlass.testing.platform import Platform, wait_for
 
 JOBS = 200
 ROUNDS = 2
-COMMAND = ["python3", "-c", "print(1)"]
+COMMAND = [sys.executable, "-c", "print(1)"]
 
 
 def measure() -> list[Row]:

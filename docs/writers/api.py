@@ -41,13 +41,11 @@ def page() -> str:
     document = application().openapi()
     by_mark: dict[str, list[tuple[str, str, str]]] = {"Users": [], "Workers and user code": []}
     for method, path, mark in routes():
-        operation = document["paths"].get(path, {}).get(method.lower(), {})
-        words = sentence(operation.get("description")) or "this document"
+        operation = document["paths"][path][method.lower()]
+        words = sentence(operation["description"])
         who = "Workers and user code" if mark in (Right.WORKER, Right.RUN) else "Users"
         by_mark[who].append((code(f"{method} {path}"), code(mark), words))
     parts = [HEAD]
     for who, rows in by_mark.items():
         parts += [f"## {who}\n", table(("call", "mark", "what it does"), rows)]
     return "\n".join(parts)
-
-

@@ -34,7 +34,7 @@ WORDS = {
     "WINDLASS_TOKEN": "a token that may register checkpoints of this attempt, and nothing else",
     "PYTHONUNBUFFERED": "1: what is printed is seen at once",
     "PYTHONPATH": "a folder with the hook that dumps stacks, before the job's own",
-    "TMPDIR": "a private folder, gone with the attempt",
+    "TMPDIR": "a private folder for temporary files",
     "CUDA_VISIBLE_DEVICES": "this rank's GPUs; empty without any",
 }
 NOT_OURS = ("VIRTUAL_ENV", "PATH")
@@ -71,7 +71,8 @@ def page() -> str:
             "# What a rank finds in its environment\n",
             f"A rank starts with a clean environment: {kept} and `LC_*` of the server's own, then "
             "`environment.vars` of the job, then the variables below. A job may not set those "
-            "below, nor anything that starts with `WINDLASS_`: it is refused at submit.\n",
+            "below (but `PYTHONPATH`), nor any that starts with `WINDLASS_`: it is refused at "
+            "submit.\n",
             table(("variable", "what it is"), [(code(n), WORDS[n]) for n in sorted(variables())]),
             "## `framework: pytorch` adds\n",
             table(("to", "variables"), frameworks),

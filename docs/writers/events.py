@@ -9,7 +9,7 @@ FIELDS = {
     "cursor": "where to go on from: `GET /api/v1/feed?cursor=…`, or `Last-Event-ID`",
     "job": "the job's id; null for events about nodes",
     "job_name": "the job's name",
-    "seq": "1, 2, 3 … within the job, without gaps",
+    "seq": "1, 2, 3 … within the job",
     "attempt": "the attempt it belongs to; null before the first",
     "kind": "one of the kinds above",
     "at": "when it was written, ISO-8601 UTC",

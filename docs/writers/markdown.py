@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ def sentence(text: str | None) -> str:
 
 def field_words(kind: type[Any]) -> dict[str, str]:
     """The text that stands below each field of a class, as its author wrote it."""
-    tree = ast.parse(inspect.cleandoc(inspect.getsource(kind)))
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     body = tree.body[0].body  # type: ignore[attr-defined]
     found: dict[str, str] = {}
     for place, following in zip(body, body[1:], strict=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from windlass.testing.platform import Platform
 
@@ -21,11 +22,17 @@ def test_a_failing_job_says_why_with_its_traceback(platform: Platform) -> None:
     assert any("Traceback" in line for line in why["evidence"])
 
 
-def test_a_gang_over_fake_nodes_meets(tmp_path, dialect, database_url) -> None:  # type: ignore[no-untyped-def]
+def test_a_gang_over_fake_nodes_meets(tmp_path: Path, dialect: str, database_url: str) -> None:
     url = "" if dialect == "sqlite" else database_url
-    show = "import os; print(os.environ['WINDLASS_RANK'], os.environ['WINDLASS_NODE_RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
-    with Platform(tmp_path / "h", "--fake-nodes", "3", "--fake-gpus", "2", database=url) as platform:
-        job = platform.submit([sys.executable, "-c", show], roles={"worker": {"count": 3, "gpus": 2, "nproc": 1}})
+    show = "import os; print(*(os.environ[n] for n in {names}))"
+    names = ("WINDLASS_RANK", "WINDLASS_NODE_RANK", "CUDA_VISIBLE_DEVICES")
+    with Platform(
+        tmp_path / "h", "--fake-nodes", "3", "--fake-gpus", "2", database=url
+    ) as platform:
+        job = platform.submit(
+            [sys.executable, "-c", show.format(names=names)],
+            roles={"worker": {"count": 3, "gpus": 2, "nproc": 1}},
+        )
         job = platform.wait(job)
         assert job.state == "succeeded", platform.client.jobs.why(job.id)
         assert sorted(platform.logs(job).split("\n")) == ["0 0 0,1", "1 1 0,1", "2 2 0,1"]

@@ -54,7 +54,7 @@ def submits_under_fire(platform: Platform, dice: random.Random, rounds: int) -> 
 def test_r_f1_no_submit_is_lost_or_doubled_when_the_server_is_killed(
     any_platform: Platform, dice: random.Random
 ) -> None:
-    submits_under_fire(any_platform, dice, rounds=5)
+    submits_under_fire(any_platform, dice, rounds=4)
 
 
 @pytest.mark.long

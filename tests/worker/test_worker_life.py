@@ -121,6 +121,11 @@ def test_reap_ends_a_daemon_that_escaped_and_writes_the_lost_record(
     assert groups_of(lab) == []
 
 
+def started_on(lab: Lab, node: str) -> int:
+    started = lab.plane.wait_for("started", where=lambda body: bool(body["node"] == node))
+    return int(started["ranks"][0]["pid"])
+
+
 def test_reap_spares_another_node_of_the_same_attempt(lab: Lab) -> None:
     lab.plane.nodes = 2
     one = lab.worker("import time; time.sleep(600)", node="n0").start()
@@ -131,12 +136,7 @@ def test_reap_spares_another_node_of_the_same_attempt(lab: Lab) -> None:
         "command": [sys.executable, "-c", "import time; time.sleep(600)"],
     }
     two = lab.worker("", node="n1", members=[member]).start()
-    pids = {
-        node: lab.plane.wait_for("started", where=lambda body, n=node: body["node"] == n)["ranks"][
-            0
-        ]["pid"]
-        for node in ("n0", "n1")
-    }
+    pids = {node: started_on(lab, node) for node in ("n0", "n1")}
     one.process.kill()  # type: ignore[union-attr]
     one.process.wait()  # type: ignore[union-attr]
     one.reap()
@@ -193,6 +193,14 @@ def test_a_terminated_worker_ends_its_ranks_with_grace(lab: Lab) -> None:
     record = worker.end()
     assert record["outcome"] == "cancelled"
     assert record["ranks"][0]["signal"] == signal.SIGTERM
+
+
+def test_a_worker_that_never_reached_the_server_can_be_stopped(lab: Lab) -> None:
+    lab.plane.stop()
+    worker = lab.worker("pass").start()
+    until(lambda: (worker.directory / "processes.json").exists())
+    os.kill(worker.pid, signal.SIGTERM)
+    assert worker.end(20)["outcome"] == "cancelled"
 
 
 def test_a_fenced_worker_kills_its_ranks(lab: Lab) -> None:
@@ -278,6 +286,9 @@ def test_a_node_whose_deciding_ranks_ended_tells_the_server_and_waits(lab: Lab) 
     two = lab.worker("", node="n1", members=[ps, quick]).start()
     assert one.end()["outcome"] == "succeeded"
     lab.plane.wait_for("beat", where=lambda body: {"kind": "decided"} in body["notes"])
+    ended = {"kind": "rank-ended", "rank": 1, "role": "worker", "index": 1, "local_rank": 0}
+    ended.update(exit=0, signal=None)
+    lab.plane.wait_for("beat", where=lambda body: ended in body["notes"])
     assert two.process is not None and two.process.poll() is None
     lab.plane.order(kind="end", grace_ms=1000, reason="all done", outcome="succeeded")
     assert two.end()["outcome"] == "succeeded"

@@ -1,4 +1,4 @@
-"""Output on disk: raw bytes, bounded memory, head and tail kept, drops counted and marked (R-F25)."""
+"""Output on disk: raw, bounded memory, head and tail kept, drops counted and marked (R-F25)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ def test_a_flood_is_bounded_in_memory_and_keeps_its_head_and_its_tail(lab: Lab) 
     worker = lab.worker(code).start()
     until(lambda: b"the very last line" in tail(worker))
     assert peak_kilobytes(worker.pid) < 30_000
+    lab.plane.wait_for(
+        "beat", where=lambda body: [n["kind"] for n in body["notes"]] == ["dropped"]
+    )
     (worker.directory / "work" / "go").touch()
     record = worker.end()
     text = worker.logs()

@@ -54,8 +54,8 @@ def test_nothing_heavy_is_imported_on_the_way_to_the_first_rank(archive: Path) -
     code = (
         f"import sys; sys.path.insert(0, {str(archive)!r})\n"
         "import windlass.worker.main, windlass.worker.attempt\n"
-        "print(sorted(set(sys.modules) & {'typing', 'dataclasses', 'subprocess', 'http.client', 'ssl',"
-        " 'hashlib', 'random', 'email', 'shutil', 'inspect'}))"
+        "print(sorted(set(sys.modules) & {'typing', 'dataclasses', 'subprocess', 'http.client',"
+        " 'ssl', 'hashlib', 'random', 'email', 'shutil', 'inspect'}))"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True

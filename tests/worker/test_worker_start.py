@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -187,9 +188,9 @@ def checkpoint(folder: Path, step: int, content: bytes, attempt: int = 1) -> dic
     path.mkdir(parents=True)
     (path / "model.bin").write_bytes(content)
     entry = {"path": "model.bin", "bytes": len(content), "digest": blob(content)}
-    manifest = {"api": 1, "step": step, "files": [entry], "digest": "d%d" % step}
+    manifest = {"api": 1, "step": step, "files": [entry], "digest": f"d{step}"}
     (path / "manifest.json").write_text(json.dumps(manifest))
-    return {"path": str(path), "step": step, "digest": "d%d" % step}
+    return {"path": str(path), "step": step, "digest": f"d{step}"}
 
 
 def test_a_bad_checkpoint_is_reported_and_the_one_before_it_is_used(lab: Lab) -> None:
@@ -213,7 +214,8 @@ def test_spool_lines_are_shipped_in_order_and_once(lab: Lab) -> None:
         "import json, os\n"
         "with open(os.environ['WINDLASS_RUN_DIR'] + '/spool-0.jsonl', 'a', buffering=1) as f:\n"
         "    for n in range(3000):\n"
-        "        f.write(json.dumps({'t': 1, 'kind': 'metric', 'step': n, 'pad': 'x' * 200}) + '\\n')\n"
+        "        f.write(json.dumps({'kind': 'metric', 'step': n, 'pad': 'x' * 200}) + '\\n')\n"
+        '    f.write(\'{"step": NaN, "bad": "\\\\ud800"}\\n\')\n'
         "    f.write('not json\\n')\n"
         "    f.write('{\"torn')\n"
     )
@@ -224,7 +226,9 @@ def test_spool_lines_are_shipped_in_order_and_once(lab: Lab) -> None:
     assert steps == list(range(3000))
     assert len(shipped) > 1
     spool = (worker.directory / "run" / "spool-0.jsonl").read_bytes()
-    assert shipped[-1]["offset"] == spool.rindex(b"\n") + 1
+    assert shipped[0]["offset"] == 0
+    assert shipped[-1]["end"] == spool.rindex(b"\n") + 1
+    assert all(one["end"] == two["offset"] for one, two in itertools.pairwise(shipped))
 
 
 def test_beats_tell_of_output_steps_and_ended_ranks(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""A real worker (the zipapp, as a process) against a real HTTP server that keeps the worker's calls."""
+"""A real worker (the zipapp, as a process) against a real HTTP server that keeps its calls."""
 
 from __future__ import annotations
 

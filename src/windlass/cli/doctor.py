@@ -102,9 +102,9 @@ def key(path: Path) -> Check:
 
 def server(session: Session) -> Iterator[Check]:
     url = session.config.get("url")
-    http = Http(url.value, patience_seconds=0.0, timeout_seconds=5.0)
     try:
-        health = http.get("/health", signed=False)
+        with Http(url.value, patience_seconds=0.0, timeout_seconds=5.0) as http:
+            health = http.get("/health", signed=False)
     except WindlassError as err:
         fix = "windlass up" if session.config.local else f"the address is from {url.origin}"
         yield Check("server", "note" if session.config.local else "bad", err.message, fix)

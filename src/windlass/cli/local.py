@@ -39,9 +39,8 @@ def find() -> Server | None:
     if not about:
         return None
     try:
-        health = Http(about["url"], patience_seconds=0.0, timeout_seconds=5.0).get(
-            "/health", signed=False
-        )
+        with Http(about["url"], patience_seconds=0.0, timeout_seconds=5.0) as http:
+            health = http.get("/health", signed=False)
     except WindlassError:
         return None
     if not isinstance(health, dict) or not health.get("ok"):

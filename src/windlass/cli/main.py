@@ -125,7 +125,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _quiet_pipe()
+        from windlass.cli import output
+
+        code = output.quiet_pipe()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -137,8 +139,6 @@ def report(err: Exception, arguments: Sequence[str]) -> int:
         traceback.print_exception(err)
     from windlass.cli import exits
 
-    if isinstance(err, BrokenPipeError):
-        return _quiet_pipe()
     if isinstance(err, click.Abort):
         click.echo("windlass: stopped", err=True)
         return 130
@@ -189,14 +189,6 @@ def _json_wanted(arguments: Sequence[str]) -> bool:
         if word in ("-o", "--output") and arguments[at + 1 : at + 2] in (["json"], ["jsonl"]):
             return True
     return os.environ.get("WINDLASS_OUTPUT") in ("json", "jsonl")
-
-
-def _quiet_pipe() -> int:
-    """Whoever read us has gone (`| head`): end without a word, as other tools do."""
-    from windlass.cli import exits
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return exits.BROKEN_PIPE
 
 
 if __name__ == "__main__":

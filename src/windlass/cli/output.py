@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from windlass.cli import exits
+
 STATE_COLOURS = {
     "held": "yellow",
     "queued": "yellow",
@@ -103,6 +105,12 @@ def width(text: str) -> int:
 
 def pad(text: str, columns: int) -> str:
     return text + " " * max(0, columns - width(text))
+
+
+def quiet_pipe() -> int:
+    """Whoever read us has gone (`| head`): end without a word, as other tools do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exits.BROKEN_PIPE
 
 
 def megabytes(size: float) -> str:

@@ -9,12 +9,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from windlass.cli import output
+from windlass.cli import output as output_
 from windlass.client import recent
 from windlass.client.config import Config
 from windlass.core.errors import InvalidInput, NotFound
@@ -96,24 +97,24 @@ class Session:
             for item in data:
                 click.echo(item.get("name") or item.get("id"))
         elif self.form == "json":
-            output.print_json(data)
+            output_.print_json(data)
         elif self.form == "jsonl":
-            output.print_jsonl(data)
+            output_.print_jsonl(data)
         elif self.form == "yaml":
-            output.print_yaml(list(data))
+            output_.print_yaml(list(data))
         elif self.form == "csv":
-            output.print_csv(head, rows)
+            output_.print_csv(head, rows)
         else:
-            output.print_table(head, rows)
+            output_.print_table(head, rows)
 
     def one(self, data: Mapping[str, Any]) -> bool:
         """One object for programs; False when people read: then the command draws it."""
         if self.quiet:
             click.echo(data.get("id") or data.get("name") or "")
         elif self.form in ("json", "jsonl"):
-            output.print_json(data) if self.form == "json" else output.print_jsonl([data])
+            output_.print_json(data) if self.form == "json" else output_.print_jsonl([data])
         elif self.form == "yaml":
-            output.print_yaml(dict(data))
+            output_.print_yaml(dict(data))
         elif self.form == "name":
             click.echo(data.get("name") or data.get("id") or "")
         else:
@@ -144,6 +145,8 @@ def verb(
             session = Session(config, output or _default_form(config, outputs), quiet)
             try:
                 return function(session, **rest)
+            except BrokenPipeError:  # Click would end with 1, as if we had failed
+                sys.exit(output_.quiet_pipe())
             finally:
                 session.close()
 

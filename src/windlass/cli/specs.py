@@ -269,7 +269,7 @@ def _script_at(words: Sequence[str]) -> int | None:
 
 
 def _place(script: str, folder: Path | None, named: str | None) -> str:
-    here = Path(script).expanduser().absolute()
+    here = Path(os.path.abspath(os.path.expanduser(script)))
     if folder is None:
         if not here.is_file():
             raise InvalidInput(f"no such file: {script} (in {Path.cwd()})")

@@ -154,6 +154,12 @@ class Http:
 
         return read()
 
+    def __enter__(self) -> Http:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()

@@ -15,6 +15,7 @@ KINDS: dict[str, str] = {
     "bad-checkpoint": "a checkpoint failed its digest and is left aside",
     "hung": "a rank made no progress past its limit; the stacks are in `data`",
     "dropped": "output over the rate limit was dropped",
+    "rank-lost": "a rank went away while the rest of its gang went on",
     "note": "something worth knowing",
     "node": "a node came, went, or became unhealthy",
 }

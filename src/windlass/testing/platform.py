@@ -280,9 +280,19 @@ def read_json(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    return (_stat(pid) or "Z")[0] not in "ZX"
+
+
 def _same_process(pid: int, start_time: int) -> bool:
+    words = _stat(pid).split()
+    return bool(words) and words[0] not in "ZX" and int(words[19]) == start_time
+
+
+def _stat(pid: int) -> str:
+    """What `/proc/PID/stat` says after the command's name, the state first."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].strip()
     except OSError:
-        return False
-    return int(text.rpartition(")")[2].split()[19]) == start_time
+        return ""

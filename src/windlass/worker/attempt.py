@@ -41,7 +41,7 @@ from windlass.worker.server import Fenced, Gone, Server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Deque, Dict, List, Optional, Tuple
+    from typing import Any, Deque, Dict, List, Optional, Set, Tuple
 
 
 class Attempt:
@@ -57,14 +57,16 @@ class Attempt:
         self._nodes = 1
         self._ending: Optional[Ending] = None
         self._decided = False
+        self._told_dropped: Set[int] = set()
         self._hang: Optional[HangWatch] = None
         self._next_look = 0.0
         self._cgroups: Optional[cgroups.Cgroups] = None
         self._pump = Pump(launch.retry_log_patterns)
         self._debugger = debug.Debugger(launch)
+        self._registering: Optional[List[Server]] = [Server(launch), Server(launch)]
         self._reporter = Reporter(
             launch,
-            Server(launch),
+            self._registering[0],
             ranks=self._beat_ranks,
             on_step=self._saw_step,
             on_orders=lambda orders: self._orders.take(orders),
@@ -88,6 +90,8 @@ class Attempt:
             self._ending = Ending("refused", str(err), 0)
         except Fenced as err:
             self._ending = Ending("lost", "fenced: %s" % err, 0)
+        except Gone:
+            self._ending = Ending("cancelled", "the worker was told to stop", 0)
         except OSError as err:
             self._ending = Ending("lost", "the node failed the worker: %s" % err, 0)
         except Exception as err:
@@ -105,7 +109,8 @@ class Attempt:
         for name in ("run", "out", "logs", "debug", "files"):
             os.makedirs(launch.path(name), 0o700, exist_ok=True)
         self._tmp = scratch.make(launch.directory)
-        server = Server(launch)
+        assert self._registering is not None
+        server = self._registering[1]
         bundle.lay_out(launch, server)
         self._hook = debug.lay_hook(launch)
         self._cgroups = cgroups.Cgroups(launch)
@@ -115,6 +120,7 @@ class Attempt:
             checkpoints.sweep(launch.checkpoint_dir, launch.attempt)
         ports = [HeldPorts(member.nproc) for member in launch.members]
         answer = self._register(ports)
+        self._registering = None
         if not answer.get("whole"):
             waited = self._wait_for_gang(server)
             if waited is None:
@@ -135,7 +141,7 @@ class Attempt:
                 {"role": member.role, "index": member.index, "ports": held.numbers}
                 for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
             ],
-            "isolation": self._cgroups.report(),
+            "isolation": {**self._cgroups.report(), "ifname": launch.ifname},
         }
         if launch.resume and launch.checkpoint_dir:
             offered = checkpoints.found(launch.checkpoint_dir)[:16]
@@ -420,6 +426,11 @@ class Attempt:
         usage = _tree_usage([rank.pid for rank in self._ranks if rank.running])
         found = []
         for rank in self._ranks:
+            dropped = self._pump.dropped(rank.number)
+            if dropped and rank.number not in self._told_dropped:
+                self._told_dropped.add(rank.number)
+                note = {"kind": "dropped", "rank": rank.number, "bytes": dropped}
+                self._reporter.note(note)
             cpu_ms, rss_bytes = usage.get(rank.pid, (0, 0))
             entry: Dict[str, Any] = {
                 "rank": rank.number,
@@ -448,6 +459,9 @@ class Attempt:
                 rank.ended(status, usage, by_worker=self._ending is not None)
                 if self._cgroups is not None and rank.exit != 0:
                     rank.oom = self._cgroups.out_of_memory(rank.member)
+                if rank.exit == 0 and any(each.running for each in self._ranks):
+                    ended = {**rank.place(), "exit": 0, "signal": None}
+                    self._reporter.note({"kind": "rank-ended", **ended})
 
     # -- the end
 
@@ -486,9 +500,15 @@ class Attempt:
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: self._tell("terminated", None))
+        signal.signal(signal.SIGTERM, lambda number, frame: self._terminated())
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
+
+    def _terminated(self) -> None:
+        self._tell("terminated", None)
+        # Before the gang is known nobody reads events: the call under way must end instead.
+        for server in self._registering or ():
+            server.stop()
 
     def _tell(self, kind: str, found: Any) -> None:
         """From any thread or signal handler."""

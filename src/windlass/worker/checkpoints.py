@@ -98,7 +98,9 @@ def choose(
 
 
 def _age(checkpoint: Dict[str, Any]) -> Tuple[int, int]:
-    return (checkpoint.get("attempt", 0), checkpoint["step"])
+    """(attempt, step); from the folder's name, since the server's word has no attempt."""
+    attempt = os.path.basename(checkpoint["path"]).rpartition("-")[2]
+    return (int(attempt) if attempt.isdigit() else 0, checkpoint["step"])
 
 
 def _manifest(path: str) -> Optional[Dict[str, Any]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 _STACK_SECONDS = 10.0
-_MAX_TEXT = 256 * 1024
+_MAX_TEXT = 512 * 1024
 if hasattr(signal, "SIGRTMAX"):
     STACK_SIGNAL = int(signal.SIGRTMAX) - 3
     ATTACH_SIGNAL = int(signal.SIGRTMAX) - 4
@@ -40,7 +40,10 @@ class Debugger:
 
     def stacks(self, ranks: List[Rank]) -> List[Dict[str, Any]]:
         """Every Python stack of each rank's process and its children."""
-        return [{"rank": rank.number, "text": self._stack(rank)} for rank in ranks if rank.running]
+        running = [rank for rank in ranks if rank.running]
+        # All of them must fit into one report.
+        most = max(2000, _MAX_TEXT // max(1, len(running)))
+        return [{"rank": rank.number, "text": self._stack(rank)[:most]} for rank in running]
 
     def profile(self, ranks: List[Rank], seconds: int) -> List[Dict[str, Any]]:
         """A flame graph of each rank, as SVG. Raises Unable."""
@@ -97,9 +100,9 @@ class Debugger:
             text = self._spied(pid) or self._hooked(pid)
             if text:
                 parts.append("process %d\n%s" % (pid, text.rstrip()))
-        return "\n\n".join(parts)[:_MAX_TEXT] or "no Python stack could be read (%s)" % _state(
-            rank.pid
-        )
+        return "\n\n".join(parts).replace(
+            "\0", "?"
+        ) or "no Python stack could be read (%s)" % _state(rank.pid)
 
     def _pythons(self, rank: Rank) -> List[int]:
         """The rank's process first, then those of its children that listen to the hook."""

@@ -54,6 +54,7 @@ class Launch:
         self.resume: bool = bool(found.get("resume"))
         self.keep: int = found.get("keep") or 3
         self.host: str = found.get("host") or "127.0.0.1"
+        self.ifname: Optional[str] = found.get("ifname")
         self.python: Optional[str] = found.get("python")
         self.vars: Dict[str, str] = found.get("vars") or {}
         self.members = [Member(each) for each in found["members"]]

@@ -45,6 +45,8 @@ def make(
 
 
 def of_rank(rank: Rank, pump: Pump) -> Dict[str, Any]:
+    # A traceback of a rank that we ended tells nothing, and a record must not grow with the gang.
+    tail = pump.tail(rank.number) if rank.ended_by == "itself" else b""
     return {
         **rank.place(),
         "exit": rank.exit,
@@ -52,7 +54,7 @@ def of_rank(rank: Rank, pump: Pump) -> Dict[str, Any]:
         "started_ms": rank.started_ms,
         "ended_ms": rank.ended_ms,
         "ended_by": rank.ended_by,
-        "traceback": traceback_in(pump.tail(rank.number)),
+        "traceback": traceback_in(tail),
         "oom": rank.oom,
         "peak_bytes": rank.peak_bytes,
         "matched": pump.matched(rank.number),
@@ -71,7 +73,7 @@ def traceback_in(text: bytes) -> Optional[str]:
     start = text.rfind(_TRACEBACK)
     if start < 0:
         return None
-    lines = text[start:].decode("utf-8", "replace").splitlines()
+    lines = text[start:].replace(b"\0", b"?").decode("utf-8", "replace").splitlines()
     kept = [lines[0]]
     for line in lines[1:]:
         kept.append(line)

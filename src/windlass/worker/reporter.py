@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
 SPOOL_SECONDS = 1.0
-GOODBYE_SECONDS = 10.0
+GOODBYE_SECONDS = 5.0
 
 
 class Reporter:
@@ -77,7 +77,7 @@ class Reporter:
         self._wake.set()
 
     def goodbye(self, record: Dict[str, Any]) -> None:
-        """Send what is left and `ended`; for at most 10 s: the record is on disk."""
+        """Send what is left and `ended`; for a few seconds only: the record is on disk."""
         self._until = time.monotonic() + GOODBYE_SECONDS
         self._record = record
         self._wake.set()
@@ -110,7 +110,10 @@ class Reporter:
     def _send_outbox(self) -> None:
         while self._outbox:
             path, body = self._outbox[0]
-            self._send(path, body)
+            if self._send(path, body) is None and "/orders/" in path:
+                # Somebody waits for this answer; a flame graph can be too large for the server.
+                words = "the server refused the answer; it is in the attempt's debug folder"
+                self._send(path, {"ok": False, "result": {"error": words}})
             with self._lock:
                 self._outbox.pop(0)
 
@@ -118,9 +121,16 @@ class Reporter:
         for batch in self._spools.batches():
             if batch.step is not None:
                 self._on_step(batch.rank, batch.step)
-            body = {"rank": batch.rank, "offset": batch.offset, "lines": batch.lines}
-            if not batch.lines or self._send("/api/v1/worker/spool", body) is not None:
-                self._spools.taken(batch)
+            body = {
+                "rank": batch.rank,
+                "offset": batch.offset,
+                "end": batch.end,
+                "lines": batch.lines,
+            }
+            if batch.lines:
+                # What the server refuses it would refuse again: it must not block what follows.
+                self._send("/api/v1/worker/spool", body)
+            self._spools.taken(batch)
 
     def _beat(self) -> None:
         notes = list(self._notes)
@@ -149,7 +159,8 @@ class Reporter:
                 return None
             except Gone:
                 # Come round now and then to see whether the end was called meanwhile.
-                if self._record is not None and time.monotonic() + 0.5 > self._until:
+                late = self._record is not None and time.monotonic() + 0.5 > self._until
+                if late or self._server.stopped:
                     raise
 
     def _stamped(self, body: Dict[str, Any]) -> Dict[str, Any]:

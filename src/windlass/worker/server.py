@@ -63,6 +63,10 @@ class Server:
                 self._stopped.wait(wait)
         raise Gone("told to stop")
 
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
     def stop(self) -> None:
         """From any thread: the call under way, and every later one, ends with Gone."""
         self._stopped.set()

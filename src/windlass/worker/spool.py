@@ -13,13 +13,17 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 BATCH_BYTES = 1 << 18
+BATCH_LINES = 5000
 
 
 class Batch:
-    def __init__(self, rank: int, lines: List[Any], offset: int) -> None:
+    """Lines of one rank's spool; `offset` and `end` are where they begin and end in the file."""
+
+    def __init__(self, rank: int, lines: List[Any], offset: int, end: int) -> None:
         self.rank = rank
         self.lines = lines
         self.offset = offset
+        self.end = end
 
     @property
     def step(self) -> Optional[int]:
@@ -43,11 +47,11 @@ class Spools:
                 if batch is None:
                     break
                 yield batch
-                if self._offsets.get(rank, 0) < batch.offset:
+                if self._offsets.get(rank, 0) < batch.end:
                     break
 
     def taken(self, batch: Batch) -> None:
-        self._offsets[batch.rank] = batch.offset
+        self._offsets[batch.rank] = batch.end
 
     def _files(self) -> List[Tuple[int, str]]:
         found = []
@@ -80,11 +84,26 @@ class Spools:
             # One line longer than a batch is no line of ours: step over it.
             end = len(text)
         lines = []
-        for line in text[:end].split(b"\n"):
-            try:
-                found = json.loads(line) if line.strip() else None
-            except ValueError:
-                continue
-            if isinstance(found, dict):
+        pieces = text[:end].split(b"\n")
+        if len(pieces) > BATCH_LINES:
+            pieces = pieces[:BATCH_LINES]
+            end = sum(len(piece) + 1 for piece in pieces)
+        for line in pieces:
+            found = _parsed(line)
+            if found is not None:
                 lines.append(found)
-        return Batch(rank, lines, offset + end)
+        return Batch(rank, lines, offset, offset + end)
+
+
+def _parsed(line: bytes) -> Optional[Dict[str, Any]]:
+    """The line's object; None for what is no line of ours, or what no server takes."""
+    if not line.strip() or b"\\u0000" in line:
+        return None
+    try:
+        # NaN is no JSON: its name stands for it, as `windlass.job` writes it.
+        found = json.loads(line, parse_constant=str)
+        if b"\\ud" in line or b"\\uD" in line:
+            json.dumps(found, ensure_ascii=False).encode()
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

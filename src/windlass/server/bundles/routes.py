@@ -13,6 +13,7 @@ from windlass.server.bundles import service
 from windlass.server.bundles.service import BundleAnswer, Manifest
 from windlass.server.http.body import byte_stream, json_body
 from windlass.server.http.marks import require
+from windlass.server.http.openapi import OCTETS
 from windlass.server.parts import Wired
 
 router = APIRouter(prefix="/api/v1", tags=["bundles"])
@@ -34,7 +35,11 @@ async def record(
     return await parts.store.write(write)
 
 
-@router.put("/blobs/{digest}", status_code=204)
+@router.put(
+    "/blobs/{digest}",
+    status_code=204,
+    openapi_extra={"requestBody": {"required": True, "content": {OCTETS: {}}}},
+)
 async def put_blob(
     call: Annotated[Call, Depends(require(Right.BUNDLE_WRITE, stream=True, repeatable=True))],
     parts: Wired,

@@ -17,6 +17,7 @@ from windlass.server import feed as feeds
 from windlass.server import sse
 from windlass.server.access.calls import Call
 from windlass.server.http.marks import require
+from windlass.server.http.openapi import EVENT_STREAM
 from windlass.server.http.query import QueryLine
 from windlass.server.jobs import service, views
 from windlass.server.jobs.tables import jobs
@@ -26,7 +27,7 @@ router = APIRouter(prefix="/api/v1", tags=["feed"])
 _LIVE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-@router.get("/feed", response_class=StreamingResponse)
+@router.get("/feed", response_class=StreamingResponse, responses=EVENT_STREAM)
 async def follow(
     call: Annotated[Call, Depends(require(Right.FEED_READ))],
     parts: Wired,

@@ -20,6 +20,9 @@ from windlass.server.http.body import MODEL_ATTRIBUTE
 from windlass.server.http.marks import mark_of
 
 _REF = "#/components/schemas/"
+ABOUT = """Submit, follow and steer jobs. Signed with an access key and a secret key in the form of
+AWS Signature Version 4; workers and user code use the bearer token of their attempt. Every answer
+carries `X-Wl-Request-Id`."""
 _ERROR = {
     "type": "object",
     "title": "Error",
@@ -53,9 +56,22 @@ _SECURITY = {
 }
 
 
+def answers(*kinds: str, status: int = 200) -> dict[int | str, dict[str, Any]]:
+    """What a route says that answers in something other than JSON: `responses=answers(…)`."""
+    text = {"schema": {"type": "string"}}
+    content = {kind: {} if kind == OCTETS else text for kind in kinds}
+    return {status: {"description": "As it comes", "content": content}}
+
+
+OCTETS = "application/octet-stream"
+EVENT_STREAM = answers("text/event-stream")
+
+
 def describe(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document of an app whose routes carry marks."""
-    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    document = get_openapi(
+        title=app.title, version=app.version, description=ABOUT, routes=app.routes
+    )
     components = document.setdefault("components", {})
     schemas: dict[str, Any] = components.setdefault("schemas", {})
     schemas.pop("HTTPValidationError", None)
@@ -99,6 +115,8 @@ def _operations(
         for method in route.methods or ():
             operation = document["paths"].get(route.path_format, {}).get(method.lower())
             if operation is not None:
+                # Short and stable: generated clients name their methods by it.
+                operation["operationId"] = "_".join([*operation.get("tags", ())[:1], route.name])
                 yield operation, mark, model
 
 

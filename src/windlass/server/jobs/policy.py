@@ -153,7 +153,9 @@ def follow(
     rule = matching_rule(retry, verdict)
     if rule is None:
         return Follow(JobState.FAILED, verdict.reason, failures, stale_restarts)
-    stale = 0 if progressed else stale_restarts + (1 if progressed is False else 0)
+    # A lost worker had no fair chance to get further: that is for the quarantine, below.
+    fair = progressed is False and outcome is not Outcome.LOST
+    stale = 0 if progressed else stale_restarts + int(fair)
     if stale >= retry.stale_restarts:
         return Follow(
             JobState.FAILED,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from sqlalchemy import Connection, select
 
@@ -24,6 +24,7 @@ from windlass.server.access.calls import Call, spend
 from windlass.server.clock import stamp
 from windlass.server.http.body import json_body
 from windlass.server.http.marks import require
+from windlass.server.http.openapi import EVENT_STREAM, answers
 from windlass.server.http.query import QueryLine, Ref, WholeNumber
 from windlass.server.jobs import orders, service, views
 from windlass.server.jobs.stream import follow_job
@@ -114,7 +115,12 @@ class DebugAnswer(Strict):
     errors: tuple[str, ...]
 
 
-@router.post("", status_code=201, response_model=JobView | DryRun)
+@router.post(
+    "",
+    status_code=201,
+    response_model=JobView,
+    responses={200: {"model": DryRun, "description": "A dry run: nothing was made"}},
+)
 async def submit(
     call: Write,
     parts: Wired,
@@ -129,10 +135,10 @@ async def submit(
     framework = service.check(body.spec, nodes)
     if body.dry_run:
         call.changed_nothing()
-        response.status_code = 200
-        return DryRun(
+        found = DryRun(
             spec=body.spec, framework=framework, fits=True, starts=_starts(parts, body.spec)
         )
+        return JSONResponse(found.model_dump(mode="json"))
     digest = service.digest_of(body.model_dump(mode="json"))
     now = parts.clock.now_ms()
     answer, new = await parts.store.write(
@@ -179,6 +185,8 @@ async def listing(
 
 @router.get("/{ref}", response_model=JobDetail)
 async def show(call: Read, parts: Wired, ref: JobRef) -> JobDetail:
+    """A job with its spec and its attempts."""
+
     def look(conn: Connection) -> JobDetail:
         row = service.find(conn, call.principal, ref)
         return views.job_detail(row, service.attempts_of(conn, row["id"]))
@@ -206,6 +214,8 @@ async def explain_job(call: Read, parts: Wired, ref: JobRef) -> Why:
 
 @router.get("/{ref}/events", response_model=EventPage)
 async def events(call: Read, parts: Wired, ref: JobRef, after: WholeNumber = 0) -> EventPage:
+    """What happened to a job, in order; `after` is the `seq` of the last event known."""
+
     def look(conn: Connection) -> EventPage:
         row = service.find(conn, call.principal, ref)
         names = {row["id"]: row["name"]}
@@ -301,6 +311,7 @@ async def remove(call: Write, parts: Wired, ref: JobRef) -> Response:
 async def metrics(
     call: Read, parts: Wired, ref: JobRef, key: QueryLine | None = None
 ) -> SeriesPage:
+    """What the job logged: a series for each key and rank, points as [step, ms, value]."""
     job = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
     keys = key.split(",") if key else []
     found = await parts.tracking.read(lambda conn: runs.series(conn, job["id"], keys))
@@ -311,6 +322,8 @@ async def metrics(
 
 @router.get("/{ref}/checkpoints", response_model=CheckpointPage)
 async def checkpoints(call: Read, parts: Wired, ref: JobRef) -> CheckpointPage:
+    """The job's checkpoints, newest first; `bad` says why one is left aside."""
+
     def look(conn: Connection) -> list[dict[str, Any]]:
         job = service.find(conn, call.principal, ref)
         return service.checkpoints_of(conn, job["id"])
@@ -375,7 +388,7 @@ async def debug(
     )
 
 
-@router.get("/{ref}/stream", response_class=StreamingResponse)
+@router.get("/{ref}/stream", response_class=StreamingResponse, responses=EVENT_STREAM)
 async def stream(
     call: Read,
     parts: Wired,
@@ -390,7 +403,11 @@ async def stream(
     return StreamingResponse(source, media_type="text/event-stream", headers=_LIVE)
 
 
-@router.get("/{ref}/logs", response_class=StreamingResponse)
+@router.get(
+    "/{ref}/logs",
+    response_class=StreamingResponse,
+    responses=answers("text/plain", "application/x-ndjson"),
+)
 async def logs(
     call: Read,
     parts: Wired,

@@ -29,6 +29,7 @@ from windlass.server.access.calls import Call
 from windlass.server.bundles import service as bundle_service
 from windlass.server.http.body import json_body
 from windlass.server.http.marks import require
+from windlass.server.http.openapi import OCTETS, answers
 from windlass.server.http.query import QueryLine, WholeNumber
 from windlass.server.jobs import orders, reports
 from windlass.server.parts import Parts, Wired
@@ -64,6 +65,8 @@ class BundleFiles(Strict):
 
 @router.get("/worker/bundle", response_model=BundleFiles)
 async def bundle(call: Worker, parts: Wired) -> BundleFiles:
+    """The files of this attempt's code."""
+
     def look(conn: Connection) -> BundleFiles:
         job, _ = orders.current(conn, call.principal.attempt_id or "")
         digest = job["bundle"]
@@ -75,7 +78,7 @@ async def bundle(call: Worker, parts: Wired) -> BundleFiles:
     return await parts.store.read(look)
 
 
-@router.get("/worker/blobs/{digest}", response_class=FileResponse)
+@router.get("/worker/blobs/{digest}", response_class=FileResponse, responses=answers(OCTETS))
 async def blob(
     call: Worker, parts: Wired, digest: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 ) -> FileResponse:
@@ -96,6 +99,7 @@ async def blob(
 async def register(
     call: Worker, parts: Wired, body: Annotated[Register, Depends(json_body(Register))]
 ) -> Whole:
+    """A worker is there, with its ports; answers with its rendezvous when the gang is whole."""
     now = parts.clock.now_ms()
 
     def write(conn: Connection) -> Any:
@@ -125,6 +129,7 @@ async def rendezvous(call: Worker, parts: Wired, node: QueryLine, wait: WholeNum
 async def started(
     call: Worker, parts: Wired, body: Annotated[Started, Depends(json_body(Started))]
 ) -> Done:
+    """The ranks of a node were started."""
     now = parts.clock.now_ms()
     await parts.store.write(
         lambda conn: reports.started(conn, call.principal, body, body.ranks, now)
@@ -137,6 +142,7 @@ async def started(
 async def beat(
     call: Worker, parts: Wired, body: Annotated[Beat, Depends(json_body(Beat))]
 ) -> Orders:
+    """A sign of life, with what the ranks use and what the worker noticed."""
     now = parts.clock.now_ms()
     look = await parts.store.write(lambda conn: reports.beat(conn, call.principal, body, now))
     if look:
@@ -174,6 +180,7 @@ async def answer_order(
     order: WholeNumber,
     body: Annotated[OrderAnswer, Depends(json_body(OrderAnswer))],
 ) -> Done:
+    """What became of an order: stacks, flame graphs, a debugger's port."""
     now = parts.clock.now_ms()
     await parts.store.write(
         lambda conn: reports.order_answer(conn, call.principal, order, body, now)
@@ -223,6 +230,7 @@ async def spool(
 async def ended(
     call: Worker, parts: Wired, body: Annotated[Ended, Depends(json_body(Ended))]
 ) -> Done:
+    """The exit record of a node: nothing of the attempt runs there any more."""
     await parts.store.write(lambda conn: reports.ended(conn, call.principal, body))
     parts.reconcile.hint(call.principal.job_id or "")
     return Done()

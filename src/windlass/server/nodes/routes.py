@@ -46,6 +46,7 @@ class NodePage(Strict):
 async def listing(
     call: Annotated[Call, Depends(require(Right.NODE_READ))], parts: Wired
 ) -> NodePage:
+    """Where gangs run: what each node offers, what is free, and the jobs on it."""
     return NodePage.model_construct(items=await every_node(parts))
 
 

@@ -42,6 +42,7 @@ class Status(Strict):
 
 @router.get("/health", response_model=Health)
 async def health(call: Annotated[Call, Depends(require(Right.PUBLIC))]) -> Health:
+    """Whether the server answers; needs no key."""
     return Health(ok=True, version=__version__)
 
 
@@ -49,6 +50,7 @@ async def health(call: Annotated[Call, Depends(require(Right.PUBLIC))]) -> Healt
 async def status(
     call: Annotated[Call, Depends(require(Right.SERVER_READ))], parts: Wired
 ) -> Status:
+    """The server about itself: where it is, what it holds, how many jobs in which state."""
     counts = await parts.store.read(lambda conn: jobs.counts(conn, call.principal))
     settings = parts.settings
     return Status(
@@ -66,8 +68,9 @@ async def status(
     )
 
 
-@router.get("/openapi.json", include_in_schema=False)
+@router.get("/openapi.json", response_class=JSONResponse)
 async def openapi(
     request: Request, call: Annotated[Call, Depends(require(Right.PUBLIC))]
 ) -> JSONResponse:
+    """This document; needs no key."""
     return JSONResponse(request.app.openapi())

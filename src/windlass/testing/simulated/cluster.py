@@ -18,7 +18,7 @@ from windlass.core.resources import Node, Resources
 from windlass.engines.base import LaunchFailed, LaunchPlan, Seen, Sight
 from windlass.testing.simulated.evidence import Evidence, Interval
 from windlass.testing.simulated.network import Lost
-from windlass.testing.simulated.process import Process
+from windlass.testing.simulated.process import Process, outside
 
 Place = tuple[str, str]
 
@@ -70,10 +70,11 @@ class FakeWorker:
         self._order: dict[str, Any] | None = None
         self._done = asyncio.Event()  # ranks ended, or an order came
         self._timer: asyncio.TimerHandle | None = None
+        self._saving: asyncio.Task[None] | None = None
         self._death: asyncio.TimerHandle | None = None
         if fate.dies is not None:
             self._death = self._loop.call_later(fate.dies, self.die, "SIGKILL")
-        self._tasks = [self._loop.create_task(self._life())]
+        self._tasks = [outside(self._life())]
 
     @property
     def running(self) -> bool:
@@ -105,7 +106,7 @@ class FakeWorker:
                 return self._leave()
             self.locked = True
             whole = await self._report(lambda seq: self._cluster.calls.register(self, seq))
-            self._tasks.append(self._loop.create_task(self._listen()))
+            self._tasks.append(outside(self._listen()))
             while not whole and self._order is None:
                 await asyncio.sleep(0.3 + self._chance.random())
                 try:
@@ -195,7 +196,7 @@ class FakeWorker:
         self._note("ranks start")
         self._timer = self._loop.call_later(self.fate.run, self._stop_ranks, "itself")
         if self.fate.saves is not None:
-            self._loop.create_task(self._save(self.fate.saves))
+            self._saving = outside(self._save(self.fate.saves))
 
     def _stop_ranks(self, by: str) -> None:
         if self._timer is not None:

@@ -54,4 +54,5 @@ class Evidence:
         self.history.append((self.at(), who, what))
 
     def story(self, last: int = 200) -> str:
-        return "\n".join(f"{at:10.3f}  {who:<14} {what}" for at, who, what in self.history[-last:])
+        lines = self.history[max(0, len(self.history) - last) :]
+        return "\n".join(f"{at:10.3f}  {who:<14} {what}" for at, who, what in lines)

@@ -6,11 +6,20 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from windlass.testing.simulated.server import Server  # noqa
+from windlass.core.errors import WindlassError
+from windlass.testing.simulated.process import Process
 
 T = TypeVar("T")
+
+
+class Reachable(Protocol):
+    up: bool
+    process: Process
+
+
+S = TypeVar("S", bound=Reachable)
 
 
 class Lost(Exception):
@@ -29,15 +38,20 @@ class Weather:
         self.lose = self.repeat = self.late = 0.0
 
 
-class Network:
+class Network(Generic[S]):
     def __init__(
-        self, servers: Callable[[], list[Server]], weather: Weather, chance: random.Random
+        self,
+        servers: Callable[[], list[S]],
+        weather: Weather,
+        chance: random.Random,
+        broken: Callable[[BaseException], None],
     ) -> None:
         self._servers = servers
         self._weather = weather
         self._chance = chance
+        self._broken = broken
 
-    async def call(self, handler: Callable[[Server], Awaitable[T]], seconds: float = 5.0) -> T:
+    async def call(self, handler: Callable[[S], Awaitable[T]], seconds: float = 5.0) -> T:
         """Run `handler` in a server that lives. Raises Lost, and what the handler raises."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
@@ -51,7 +65,7 @@ class Network:
         finally:
             limit.cancel()
 
-    def _arrive(self, handler: Callable[[Server], Awaitable[T]], answer: asyncio.Future[T]) -> None:
+    def _arrive(self, handler: Callable[[S], Awaitable[T]], answer: asyncio.Future[T]) -> None:
         up = [server for server in self._servers() if server.up]
         if not up:
             return _give_up(answer)
@@ -69,6 +83,9 @@ class Network:
             loop.call_later(self._delay(), _give_up, answer)  # the connection is cut
             return
         error = done.exception()
+        if error is not None and not isinstance(error, WindlassError):
+            self._broken(error)
+            error = Lost()  # a 500: the caller tries again
         if self._chance.random() >= self._weather.lose:
             loop.call_later(self._delay(), _settle, answer, error, error or done.result())
 

@@ -92,6 +92,13 @@ class Process:
         task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
 
 
+def outside(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task of no server, whoever makes it: what an engine started outlives its caller."""
+    context = copy_context()
+    context.run(_current.set, None)
+    return asyncio.get_running_loop().create_task(work, context=context)
+
+
 def belonging(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], **options: Any
 ) -> asyncio.Task[T]:

@@ -4,6 +4,7 @@ without HTTP."""
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Callable
 from contextlib import aclosing, suppress
@@ -12,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from windlass.core.access import CallerKind, Principal, rights_of
+from windlass.core.errors import Unavailable
 from windlass.core.jobs import JobSpec
 from windlass.core.reports import Beat, CheckpointNote, Ended, MemberPorts, Register, Started
 from windlass.server import feed as feeds
@@ -55,6 +57,8 @@ class Server:
         self.leadership = loops.Leadership(store, process.name)
         self._wake_admit, self._wake_reconcile = loops.Bell(), loops.Bell()
         self.feed = Feed(store)
+        if not alone:  # as over PostgreSQL: no hint comes of what another server commits
+            self.feed._poll_seconds = 1.0
         self.reconcile = Reconcile(
             store, clock, {"local": self._engine}, guard=self.leadership.guard,
             launch_facts=_launch_facts, worker_token=lambda attempt: "token",
@@ -69,21 +73,28 @@ class Server:
         self.process.spawn(self._main(), name=f"{self.process.name} main")
 
     async def _main(self) -> None:
-        with suppress(asyncio.CancelledError):
-            if self._alone:  # the claim on the file proves that whoever led is dead
-                await self.store.write(leases.end_all)
-            await self._engine.start(self._hint)
-            self.feed.start()
-            self.store.listen(feeds.TOPIC, self._wake_admit.ring)
-            await self._offer()
-            self.up = True
-            # Others write too when there are several: then no hint comes of what they commit.
-            every = 5.0 if self._alone else 1.0
-            turns = {
-                "admit": (self.admit.turn, self._wake_admit, every),
-                "reconcile": (self.reconcile.turn, self._wake_reconcile, 5.0),
-            }
-            await loops.lead(self.leadership, self._begin, turns)
+        try:
+            await self._serve()
+        except asyncio.CancelledError:
+            pass
+        except Unavailable as err:  # as the real one: it ends, and whoever started it tries again
+            self.process.crash(f"it could not start: {err}")
+
+    async def _serve(self) -> None:
+        if self._alone:  # the claim on the file proves that whoever led is dead
+            await self.store.write(leases.end_all)
+        await self._engine.start(self._hint)
+        self.feed.start()
+        self.store.listen(feeds.TOPIC, self._wake_admit.ring)
+        await self._offer()
+        self.up = True
+        # Others write too when there are several: then no hint comes of what they commit.
+        every = 5.0 if self._alone else 1.0
+        turns = {
+            "admit": (self.admit.turn, self._wake_admit, every),
+            "reconcile": (self.reconcile.turn, self._wake_reconcile, 5.0),
+        }
+        await loops.lead(self.leadership, self._begin, turns)
 
     async def _begin(self) -> None:
         await self._offer()
@@ -187,7 +198,8 @@ class Server:
         return await self.store.read(read)
 
     async def ended(self, who: FakeWorker, seq: int, record: dict[str, Any]) -> None:
-        body = Ended.model_validate({"attempt": who.attempt, "seq": seq, "record": record})
+        text = json.dumps({"attempt": who.attempt, "seq": seq, "record": record})
+        body = Ended.model_validate_json(text)
         await self._keep("ended", who, lambda conn: reports.ended(conn, _caller(who), body))
         self.reconcile.hint(who.job_id)
 

@@ -1,0 +1,186 @@
+"""docs/reference/job-file.md: every field of `JobSpec`, with its kind and default."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from docs.writers.markdown import code, field_words, table
+from windlass.core.explain import _is_model, _options
+from windlass.core.jobs import JobSpec, RoleSpec
+from windlass.core.strict import format_duration
+from windlass.server.jobs.service import not_yet
+
+WORDS = {
+    "kind": "always `job`",
+    "name": "lower-case letters, digits and dashes, at most 40; invented when absent",
+    "project": "the project; absent: that of the key",
+    "run": "the command, as a list of words or as one text that is split as a shell would; no "
+    "shell runs it",
+    "params": "values for `${name}` in the command; `windlass rerun` changes them",
+    "framework": "which [contract](plug-ins.md) starts the ranks; the CLI guesses it from what "
+    "the script imports, the API takes `python`",
+    "workers": "short for `roles: {worker: {count: N}}`",
+    "roles": "the parts of the gang, by name; see below",
+    "roles.NAME.count": "how many members",
+    "roles.NAME.nproc": "ranks of each member; absent: its GPUs, else 1",
+    "roles.NAME.gpus": "GPUs of each member",
+    "roles.NAME.cpus": "CPUs of each member; 0: it shares what is there and takes one slot",
+    "roles.NAME.memory": "memory of each member; it is killed beyond, where cgroups can be used",
+    "roles.NAME.min": "torchrun only: the fewest members it may go on with (`PET_NNODES=min:n`)",
+    "roles.NAME.run": "this role's command, instead of the job's",
+    "roles.NAME.vars": "environment variables of this role; values are text",
+    "engine": "where it runs; absent: the scheduler chooses",
+    "code.dir": "the folder that is sent; the CLI takes the current one",
+    "code.git": "a repository to take the code from",
+    "code.ignore": "what is not sent, as in `.gitignore`, which is honoured too",
+    "code.bundle": "code that was uploaded before, by its digest; the CLI and the SDK fill it in",
+    "environment.python": "the Python that runs the script; the CLI names its own on this machine",
+    "environment.image": "a container image",
+    "environment.vars": "environment variables of every rank; values are text",
+    "environment.secrets": "secrets to set as variables",
+    "data": "datasets by name",
+    "outputs.checkpoints": "another folder for checkpoints",
+    "outputs.keep": "how many checkpoints are kept",
+    "outputs.models": "files to offer as models",
+    "metrics.goal": "what is better: `max val_acc`",
+    "metrics.parse": "patterns that find metrics in the output",
+    "limits.time": "an attempt is stopped, and the job failed, after this long",
+    "limits.cost": "stop after this much money",
+    "retry.times": "how often a failure is tried again; loss of a node and preemption are not "
+    "counted",
+    "retry.never": "what is not tried again though `on` names it",
+    "retry.resume": "start again from the newest good checkpoint",
+    "retry.backoff": "the wait before the first restart; doubles with each, with jitter",
+    "retry.backoff_cap": "the longest wait",
+    "on_member_loss": "`restart` the whole gang, or `continue` with fewer members",
+    "queue.name": "the queue",
+    "queue.priority": "higher goes first",
+    "queue.preemptible": "may be ended to make room; nothing preempts yet",
+    "isolation.level": "how far the job is kept apart",
+    "isolation.network": "`none` takes the network away",
+    "notify.on": "which ends to tell about",
+    "notify.to": "whom to tell",
+}
+_PROBES: dict[str, Any] = {
+    "engine": "other", "code.git": "x", "environment.image": "x", "environment.secrets": ["X"],
+    "data": {"x": "y"}, "outputs.checkpoints": "x", "outputs.models": ["x"], "metrics.goal": "x",
+    "metrics.parse": ["x"], "limits.cost": 1, "queue.name": "x", "queue.priority": 1,
+    "isolation.level": 1, "isolation.network": "none", "notify.on": ["x"], "notify.to": ["x"],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Field:
+    path: str
+    kind: str
+    default: str
+    words: str
+
+
+def fields() -> list[Field]:
+    """Every field of the job file that takes a value."""
+    return list(_walk(JobSpec, ""))
+
+
+def page() -> str:
+    later = unavailable()
+    parts = [
+        "# Job file\n",
+        "The file of `windlass apply -f` and `windlass run -f`, the keyword arguments of "
+        "`client.jobs.submit` and the `spec` of `POST /api/v1/jobs` are the same. Every field is "
+        "optional but `run`, for the job or for each role. Unknown fields are refused. "
+        "`windlass init` writes a commented file to begin with.\n",
+        "A *duration* is `90s`, `20m`, `6h`, `1h30m`, `2d` or a number of seconds; a *size* is "
+        "`512MiB`, `8GiB`, `1.5g` or a number of bytes.\n",
+    ]
+    groups: dict[str, list[Field]] = {}
+    for field in fields():
+        head, dot, _ = field.path.rpartition(".")
+        groups.setdefault(head if dot else "The job", []).append(field)
+    for head, found in groups.items():
+        rows = [
+            (
+                code(field.path.rpartition(".")[2]), field.kind, code(field.default),
+                field.words + (" (*not yet: refused*)" if field.path in later else ""),
+            )
+            for field in found
+        ]  # fmt: skip
+        parts += [
+            f"## {head if head == 'The job' else code(head)}\n",
+            table(("field", "kind", "default", "what it is"), rows),
+        ]
+    parts.append(
+        "*Not yet: refused* marks what the file may say but this release does not do; a job that "
+        "asks for it is refused, never run without it. So is `on_member_loss: continue`.\n"
+    )
+    return "\n".join(parts)
+
+
+def unavailable() -> set[str]:
+    """The fields that the server refuses for now, asked of the server's own check."""
+    found = set()
+    for path, value in _PROBES.items():
+        spec: Any = value
+        for part in reversed(path.split(".")):
+            spec = {part: spec}
+        if not_yet(JobSpec.model_validate({"run": "x", **spec})):
+            found.add(path)
+    return found
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[Field]:
+    written = field_words(model)
+    properties = model.model_json_schema()["properties"]
+    for name, about in model.model_fields.items():
+        path = prefix + name
+        inner = [kind for kind in _options(about.annotation) if _is_model(kind)]
+        if inner:
+            yield from _walk(inner[0], path + ".")
+            continue
+        words = written.get(name) or WORDS[path]
+        yield Field(path, _kind(path, properties[name]), _default(about.default, path), words)
+        if path == "roles":
+            yield from _walk(RoleSpec, "roles.NAME.")
+
+
+def _kind(path: str, schema: dict[str, Any]) -> str:
+    if path in ("run", "roles.NAME.run"):
+        return "text or list"
+    if path == "roles":
+        return "by name"
+    options = schema.get("anyOf", [schema])
+    if "description" in schema:
+        options = [schema]
+    for option in options:
+        about = option.get("description", "")
+        if about.startswith("bytes"):
+            return "size"
+        if about.startswith("seconds"):
+            return "duration"
+        if "enum" in option:
+            return ", ".join(code(value) for value in option["enum"])
+        if "const" in option:
+            return code(option["const"])
+        if option.get("type") not in (None, "null"):
+            return _PLAIN[option["type"]]
+    return "text"
+
+
+_PLAIN = {
+    "string": "text", "integer": "integer", "number": "number", "boolean": "true or false",
+    "array": "list", "object": "by name",
+}  # fmt: skip
+_DURATIONS = frozenset({"limits.idle", "limits.grace", "retry.backoff", "retry.backoff_cap"})
+
+
+def _default(value: Any, path: str) -> str:
+    if value is None or value in ((), {}):
+        return ""
+    if path in _DURATIONS:
+        return format_duration(value)
+    return value if isinstance(value, str) else json.dumps(value)

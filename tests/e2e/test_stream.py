@@ -1,0 +1,54 @@
+"""Following a job: everything once, in order, also over a restart of the server."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+from windlass.testing.platform import Platform
+
+TICKS = "import time\nfor n in range({n}):\n    print(n, flush=True); time.sleep(0.05)\n"
+
+
+def test_a_follower_sees_every_line_once_over_a_restart(platform: Platform) -> None:
+    job = platform.submit([sys.executable, "-c", TICKS.format(n=60)])
+    platform.wait_state(job, "running")
+    seen: list[str] = []
+    kinds: list[str] = []
+    follower = platform.new_client()
+
+    def follow() -> None:
+        for message in follower.jobs.stream(job.id):
+            kinds.append(message.event)
+            if message.event == "log":
+                seen.append(message.data["text"])
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    while not seen:
+        thread.join(0.02)
+    platform.kill()
+    platform.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert "".join(seen).split() == [str(n) for n in range(60)]
+    assert kinds[-1] == "end"
+    assert platform.wait(job).state == "succeeded"
+
+
+def test_the_feed_tells_each_event_once_in_order(platform: Platform) -> None:
+    jobs = [platform.submit([sys.executable, "-c", "pass"]) for _ in range(3)]
+    for job in jobs:
+        platform.wait(job)
+    events = []
+    for message in platform.client.http.stream("/feed", {"cursor": 0}):
+        if message.event == "event":
+            events.append(message.data)
+            done = [e for e in events if e["state"] == "succeeded"]
+            if len(done) == 3:
+                break
+    cursors = [int(event["cursor"]) for event in events]
+    assert cursors == sorted(set(cursors))
+    for job in jobs:
+        seqs = [event["seq"] for event in events if event["job"] == job.id]
+        assert seqs == list(range(1, len(seqs) + 1))
