@@ -61,6 +61,8 @@ class StandIn:
         self._thread.start()
 
     def close(self) -> None:
+        if not self._thread.is_alive():
+            return
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()

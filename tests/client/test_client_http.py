@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
-from standin import ACCESS_KEY, SECRET_KEY, StandIn
+from standin import ACCESS_KEY, SECRET_KEY, StandIn, write_files
 
 from windlass.client import Client
 from windlass.client.http import Http
@@ -146,6 +147,27 @@ def test_nobody_there_is_unreachable_soon_and_names_the_next_step(home: Any) -> 
             client.status()
     assert time.monotonic() - started < 2
     assert str(port) in caught.value.message and "windlass up" in caught.value.hint
+
+
+def test_a_local_server_that_came_back_on_another_port_is_found(
+    server: StandIn, home: Path
+) -> None:
+    write_files(home, server.url)
+    job = server.job("running")
+    server.say(job["id"], "log", {"text": "one"})
+    with Client() as client:
+        stream = client.jobs.stream(job["id"])
+        assert next(stream).json() == {"text": "one"}
+        server.say(job["id"], "break", {})
+        moved = StandIn()
+        moved.jobs, moved.streams = server.jobs, server.streams
+        server.close()
+        write_files(home, moved.url)
+        moved.finish(job["id"], "succeeded")
+        assert [message.event for message in stream] == ["end"]
+        assert client.jobs.get(job["id"]).state == "succeeded"
+        assert client.url == moved.url
+    moved.close()
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://x", "http://"])

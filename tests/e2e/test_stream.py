@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from windlass.testing.platform import Platform
+from windlass.testing.platform import Platform, wait_for
 
 TICKS = "import time\nfor n in range({n}):\n    print(n, flush=True); time.sleep(0.05)\n"
 
@@ -21,12 +21,11 @@ def test_a_follower_sees_every_line_once_over_a_restart(platform: Platform) -> N
         for message in follower.jobs.stream(job.id):
             kinds.append(message.event)
             if message.event == "log":
-                seen.append(message.data["text"])
+                seen.append(message.json()["text"])
 
     thread = threading.Thread(target=follow)
     thread.start()
-    while not seen:
-        thread.join(0.02)
+    wait_for(lambda: seen or not thread.is_alive(), what="the first line")
     platform.kill()
     platform.start()
     thread.join(60)
@@ -43,7 +42,7 @@ def test_the_feed_tells_each_event_once_in_order(platform: Platform) -> None:
     events = []
     for message in platform.client.http.stream("/feed", {"cursor": 0}):
         if message.event == "event":
-            events.append(message.data)
+            events.append(message.json())
             done = [e for e in events if e["state"] == "succeeded"]
             if len(done) == 3:
                 break

@@ -60,7 +60,7 @@ def test_r_f32_a_command_that_is_not_there_is_refused_once_and_told(
 
 def nobody_holds_anything(platform: Platform) -> None:
     [node] = platform.client.nodes.list()
-    assert node["free"] == node["capacity"]
+    assert node.free == node.capacity
 
 
 def test_a_time_limit_stops_a_job_with_its_grace(platform: Platform) -> None:

@@ -144,13 +144,13 @@ def sample(rank: int, evidence: int, cpu_ms: int, serves: bool = False) -> Sampl
 
 
 def test_a_rank_that_only_computes_is_not_hung_while_another_prints() -> None:
-    watch = HangWatch(10, 0)
+    watch = HangWatch(10)
     for now in range(100):
         assert watch.look([sample(0, now, 0), sample(1, 0, now * 900)], now) is None
 
 
 def test_silence_of_all_is_a_hang_told_once_until_it_moves_again() -> None:
-    watch = HangWatch(10, 0)
+    watch = HangWatch(10)
     busy = [[sample(0, 0, now * 900), sample(1, 0, now * 900)] for now in range(100)]
     told = [now for now in range(100) if watch.look(busy[now], now)]
     assert told == [10]
@@ -160,6 +160,6 @@ def test_silence_of_all_is_a_hang_told_once_until_it_moves_again() -> None:
 
 
 def test_a_server_that_waits_for_work_is_not_hung() -> None:
-    watch = HangWatch(10, 0)
+    watch = HangWatch(10)
     for now in range(100):
         assert watch.look([sample(0, 0, 0, serves=True)], now) is None

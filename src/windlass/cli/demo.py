@@ -18,7 +18,8 @@ FOLDER = Path(__file__).parent / "demos"
 
 @verb("demo", outputs=WORDS)
 @click.option("--torch", is_flag=True, help="PyTorch DDP on scikit-learn's digits.")
-@click.option("-w", "--workers", type=click.IntRange(1), default=2, show_default=True)
+@click.option("-w", "--workers", type=click.IntRange(1), default=2, show_default=True,
+              help="On so many workers.")  # fmt: skip
 def command(session: Session, torch: bool, workers: int) -> None:
     """Train a small network on two workers, end to end.
 

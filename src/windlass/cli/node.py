@@ -38,7 +38,8 @@ def row(node: Node) -> list[Any]:
 
 
 def summary(nodes: Sequence[Node]) -> str:
-    """All of it in one line."""
+    """All that is there, in one line; nodes that are gone are left out."""
+    nodes = [node for node in nodes if node.state != "gone"]
     total: dict[str, int] = {}
     free: dict[str, int] = {}
     for node in nodes:

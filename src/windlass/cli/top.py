@@ -77,8 +77,11 @@ def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
 
     def table(title: str, head: list[str], rows: list[list[Any]]) -> Table:
         drawn = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
-        for name in head:
-            drawn.add_column(name, no_wrap=True, overflow="ellipsis")
+        for at, name in enumerate(head):
+            widest = max(len(name), *(len(str(row[at] or "")) for row in rows), 1)
+            last = at == len(head) - 1  # the only one to be cut when there is no room
+            least = None if last else widest
+            drawn.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
         for row in rows:
             cells = ["" if cell is None else str(cell) for cell in row]
             for at, name in enumerate(head):

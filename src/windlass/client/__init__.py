@@ -46,16 +46,23 @@ class Client:
             "context": context,
         }
         self.config = config or Config.load(flags)
-        self.url = self.config.get("url").value.rstrip("/")
         self.project = self.config.get("project").value
         self.http = Http(
-            self.url,
+            self.config.get("url").value,
             access_key=self.config.get("access_key").value,
             secret_key=self.config.get("secret_key").value,
             patience_seconds=patience_seconds,
+            relocate=self._address if self.config.local else None,
         )
         self.jobs = Jobs(self.http, project=self.project)
         self.nodes = Nodes(self.http)
+
+    @property
+    def url(self) -> str:
+        return self.http.url
+
+    def _address(self) -> str:
+        return Config.load(self.config.layers[0].values).get("url").value
 
     def health(self) -> dict[str, Any]:
         """`{"ok": true, "version"}`; needs no key."""

@@ -62,16 +62,11 @@ class Http:
         patience_seconds: float = 3.0,
         settle_seconds: float = 30.0,
         timeout_seconds: float = 60.0,
+        relocate: Callable[[], str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput(
-                f"url: {url!r} is not an address of a server", hint="such as http://127.0.0.1:7400"
-            )
-        self.url = url.rstrip("/")
-        self._parts = parts
-        self._base = parts.path.rstrip("/") + PREFIX
+        self._aim(url)
+        self._relocate = relocate
         self._access_key = access_key
         self._secret_key = secret_key
         self.patience_seconds = patience_seconds
@@ -167,6 +162,24 @@ class Http:
 
     # -- one request ------------------------------------------------------------------------
 
+    def _aim(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInput(
+                f"url: {url!r} is not an address of a server", hint="such as http://127.0.0.1:7400"
+            )
+        self.url = url.rstrip("/")
+        self._parts = parts
+        self._base = parts.path.rstrip("/") + PREFIX
+
+    def _look_elsewhere(self) -> None:
+        """A server of this machine that was started again may have another port."""
+        if self._relocate is not None:
+            url = self._relocate()
+            if url.rstrip("/") != self.url:
+                self.close()
+                self._aim(url)
+
     def _open(
         self, target: str, headers: dict[str, str], timeout: float | None
     ) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
@@ -250,6 +263,7 @@ class Http:
             except (ConnectionRefusedError, socket.gaierror) as err:
                 problem: WindlassError = self._unreachable(err)
                 arrived = False
+                self._look_elsewhere()
             except (OSError, http.client.HTTPException) as err:
                 problem = self._unreachable(err)
                 arrived = True  # as far as we can know

@@ -108,11 +108,13 @@ async def _wired(
     leadership = loops.Leadership(
         store, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     )
-    wake_admit, wake_reconcile = loops.Bell(), loops.Bell()
+    wake_admit, wake_reconcile, wake_expire = loops.Bell(), loops.Bell(), loops.Bell()
 
     def poke(*topics: str) -> None:
         if "reconcile" in topics:
             wake_reconcile.ring()
+        if "expire" in topics:
+            wake_expire.ring()
         hub.poke(*topics)
 
     reconcile = Reconcile(
@@ -151,7 +153,7 @@ async def _wired(
         turns = {
             "admit": (admit.turn, wake_admit, every),
             "reconcile": (reconcile.turn, wake_reconcile, 5.0),
-            "expire": (expire.turn, loops.Bell(), 60.0),
+            "expire": (expire.turn, wake_expire, 60.0),
         }
         tasks.append(asyncio.create_task(loops.lead(leadership, begin, turns), name="lead"))
     try:

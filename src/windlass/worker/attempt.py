@@ -29,7 +29,7 @@ from windlass.worker import (
 )
 from windlass.worker import record as records
 from windlass.worker.ending import Ending
-from windlass.worker.hang import HangWatch, Sample
+from windlass.worker.inspection import Inspector
 from windlass.worker.launch import Launch, Refused
 from windlass.worker.logs import Stream
 from windlass.worker.orders import Orders
@@ -58,11 +58,8 @@ class Attempt:
         self._ending: Optional[Ending] = None
         self._decided = False
         self._told_dropped: Set[int] = set()
-        self._hang: Optional[HangWatch] = None
-        self._next_look = 0.0
         self._cgroups: Optional[cgroups.Cgroups] = None
         self._pump = Pump(launch.retry_log_patterns)
-        self._debugger = debug.Debugger(launch)
         self._registering: Optional[List[Server]] = [Server(launch), Server(launch)]
         self._reporter = Reporter(
             launch,
@@ -71,6 +68,9 @@ class Attempt:
             on_step=self._saw_step,
             on_orders=lambda orders: self._orders.take(orders),
             on_fenced=lambda why: self._tell("fenced", why),
+        )
+        self._inspector = Inspector(
+            launch, self._pump, self._reporter, on_hung=lambda why: self._tell("hung", why)
         )
         self._orders = Orders(
             launch,
@@ -226,8 +226,6 @@ class Attempt:
         )
         self._reporter.start()
         self._orders.start()
-        if launch.idle_seconds:
-            self._hang = HangWatch(launch.idle_seconds, time.monotonic())
 
     def _start_rank(self, rank: Rank, command: List[str], variables: Dict[str, str]) -> int:
         assert self._cgroups is not None
@@ -281,18 +279,17 @@ class Attempt:
                     outcome = verdict.outcome_of(failed)
                     self._end(outcome, failed.sentence(), self._launch.grace_seconds, failed)
                 elif word == verdict.OVER:
-                    self._end("succeeded", "all ranks ended well", self._launch.grace_seconds)
+                    # What a rank left behind when it ended well has no claim to a warning.
+                    serving = any(rank.running for rank in self._ranks)
+                    grace = self._launch.grace_seconds if serving else 0
+                    self._end("succeeded", "all ranks ended well", grace)
                 elif word == verdict.DECIDED and not self._decided:
                     self._decided = True
                     self._reporter.note({"kind": "decided"})
                 self._check_lease()
-                self._check_hang(now)
+                self._inspector.check_hang(self._ranks, self._nodes, now)
             if self._ending is not None:
-                done = not any(rank.running for rank in self._ranks)
-                calm = self._ending.outcome == "succeeded" and self._nodes <= 1
-                if now >= self._ending.kill_at:
-                    return
-                if done and (calm or not ending.groups_live(self._ranks)):
+                if now >= self._ending.kill_at or not ending.groups_live(self._ranks):
                     return
                 self._sleep(min(0.5, self._ending.kill_at - now))
             else:
@@ -301,8 +298,7 @@ class Attempt:
     def _patience(self, now: float) -> float:
         """How long nothing but an event can change what we think."""
         wait = 60.0
-        if self._hang is not None:
-            wait = min(wait, max(0.01, self._next_look - now))
+        wait = min(wait, max(0.01, self._inspector.next_look - now))
         if self._launch.lease_seconds is not None:
             until = self._reporter.last_good + self._launch.lease_seconds
             wait = min(wait, max(0.01, until - now))
@@ -331,33 +327,9 @@ class Attempt:
         elif kind == "signal":
             running = [rank.pid for rank in self._ranks if rank.running]
             processes.kill_groups(running, int(order["number"]))
-            self._answer(order, True, {"ranks": len(running)})
+            self._inspector.answer(order, True, {"ranks": len(running)})
         else:
-            # Looking takes seconds: never in the thread that decides.
-            threading.Thread(
-                target=self._look_into, args=(order,), name="debug", daemon=True
-            ).start()
-
-    def _look_into(self, order: Dict[str, Any]) -> None:
-        wanted = order.get("rank")
-        ranks = [rank for rank in self._ranks if wanted is None or rank.number == wanted]
-        try:
-            if order["kind"] == "stack":
-                found = self._debugger.stacks(ranks)
-            elif order["kind"] == "profile":
-                found = self._debugger.profile(ranks, int(order.get("seconds") or 10))
-            elif order["kind"] == "attach":
-                found = self._debugger.attach(ranks)
-            else:
-                raise debug.Unable("this worker knows no order %r" % order["kind"])
-            self._answer(order, True, {"ranks": found})
-        except (debug.Unable, OSError, ValueError) as err:
-            self._answer(order, False, {"error": str(err)})
-
-    def _answer(self, order: Dict[str, Any], ok: bool, result: Dict[str, Any]) -> None:
-        self._reporter.post(
-            "/api/v1/worker/orders/%d" % int(order["id"]), {"ok": ok, "result": result}
-        )
+            self._inspector.obey(order, self._ranks)
 
     def _end(
         self, outcome: str, reason: str, grace_seconds: float, failure: Optional[Rank] = None
@@ -367,7 +339,7 @@ class Attempt:
             self._ending.hurry(grace_seconds)
             return
         self._ending = Ending(outcome, reason, grace_seconds, failure)
-        if any(rank.running for rank in self._ranks) and grace_seconds > 0:
+        if grace_seconds > 0:
             ending.warn(self._ranks)
 
     def _check_lease(self) -> None:
@@ -383,47 +355,8 @@ class Attempt:
                 self._launch.grace_seconds,
             )
 
-    def _check_hang(self, now: float) -> None:
-        if self._hang is None or now < self._next_look:
-            return
-        idle = self._launch.idle_seconds or 0
-        self._next_look = now + min(30.0, max(0.05, idle / 10))
-        running = [rank for rank in self._ranks if rank.running]
-        cpu = _tree_usage([rank.pid for rank in running])
-        samples = [
-            Sample(rank.number, self._evidence_of(rank), cpu[rank.pid][0], not rank.decides)
-            for rank in running
-        ]
-        hang = self._hang.look(samples, now)
-        if hang is None:
-            return
-        act = self._launch.on_idle == "restart" and (self._nodes <= 1 or not hang.whole_node)
-
-        def tell() -> None:
-            idle_ms = int(hang.idle_seconds * 1000)
-            note: Dict[str, Any] = {"kind": "hung", "rank": hang.rank, "idle_ms": idle_ms}
-            note["whole_node"] = hang.whole_node
-            note["stacks"] = self._debugger.stacks(running)
-            self._reporter.note(note)
-            if act:
-                words = "rank %d made no progress for %d s" % (hang.rank, hang.idle_seconds)
-                self._tell("hung", words)
-
-        threading.Thread(target=tell, name="hang", daemon=True).start()
-
-    def _evidence_of(self, rank: Rank) -> object:
-        """Anything that changes when the rank makes progress."""
-        marks: List[object] = [self._pump.received(rank.number)]
-        for name in ("spool-%d.jsonl", "heartbeat-%d"):
-            try:
-                found = os.stat(self._launch.path("run", name % rank.number))
-                marks.append((found.st_size, found.st_mtime_ns))
-            except OSError:
-                marks.append(None)
-        return tuple(marks)
-
     def _beat_ranks(self) -> List[Dict[str, Any]]:
-        usage = _tree_usage([rank.pid for rank in self._ranks if rank.running])
+        usage = processes.tree_usage([rank.pid for rank in self._ranks if rank.running])
         found = []
         for rank in self._ranks:
             dropped = self._pump.dropped(rank.number)
@@ -456,7 +389,7 @@ class Attempt:
         for pid, status, usage in ending.reap_orphans():
             rank = ranks.get(pid)
             if rank is not None:
-                rank.ended(status, usage, by_worker=self._ending is not None)
+                rank.ended(status, usage, self._ending.outcome if self._ending else None)
                 if self._cgroups is not None and rank.exit != 0:
                     rank.oom = self._cgroups.out_of_memory(rank.member)
                 if rank.exit == 0 and any(each.running for each in self._ranks):
@@ -528,16 +461,3 @@ class Attempt:
                 pass
         except BlockingIOError:
             pass
-
-
-def _tree_usage(pids: List[int]) -> Dict[int, Tuple[int, int]]:
-    """CPU milliseconds and resident bytes of each process with all its descendants."""
-    everyone = processes.everyone() if pids else []
-    own = {each.pid: each for each in everyone}
-    usage = {}
-    for pid in pids:
-        tree = processes.descendants(pid, everyone)
-        if pid in own:
-            tree.append(own[pid])
-        usage[pid] = (sum(each.cpu_ms for each in tree), sum(each.rss_bytes for each in tree))
-    return usage

@@ -36,9 +36,8 @@ IDLE_CPU_SHARE = 0.005
 
 
 class HangWatch:
-    def __init__(self, idle_seconds: float, now: float) -> None:
+    def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
-        self._begun = now
         self._evidence: Dict[int, object] = {}
         self._moved: Dict[int, float] = {}
         self._cpu_then: Dict[int, int] = {}

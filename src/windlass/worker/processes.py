@@ -13,7 +13,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List, NamedTuple, Optional, Set
+    from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 LINUX = sys.platform.startswith("linux")
 
@@ -97,6 +97,19 @@ def descendants(root: int, among: Optional[List[Stat]] = None) -> List[Stat]:
             found.append(child)
             waiting.append(child.pid)
     return found
+
+
+def tree_usage(pids: List[int]) -> Dict[int, Tuple[int, int]]:
+    """CPU milliseconds and resident bytes of each process with all its descendants."""
+    present = everyone() if pids else []
+    own = {each.pid: each for each in present}
+    usage = {}
+    for pid in pids:
+        tree = descendants(pid, present)
+        if pid in own:
+            tree.append(own[pid])
+        usage[pid] = (sum(each.cpu_ms for each in tree), sum(each.rss_bytes for each in tree))
+    return usage
 
 
 def marked(mark: bytes, among: Optional[List[Stat]] = None) -> List[Stat]:

@@ -48,18 +48,20 @@ class Rank:
         """Ended badly, and not because we ended it."""
         return self.ended_ms is not None and self.ended_by == "itself" and self.exit != 0
 
-    def ended(self, status: int, usage: Any, by_worker: bool) -> None:
-        """Take the status that `wait4` gave."""
+    def ended(self, status: int, usage: Any, told: Optional[str]) -> None:
+        """Take the status that `wait4` gave. `told`: the outcome we were ending it with, if any.
+
+        One that was told to stop and left with 0 did not end well by itself: it saved and went,
+        and must be cancelled, preempted or timed out, never succeeded.
+        """
         self.ended_ms = int(time.time() * 1000)
         if os.WIFSIGNALED(status):
             self.signal = os.WTERMSIG(status)
         else:
             self.exit = os.WEXITSTATUS(status)
-        # A rank that ends well on its own account just as we end the others did so itself.
-        if by_worker and self.exit != 0:
+        well = told == "succeeded" and self.decides and self.exit == 0
+        if told is not None and not well:
             self.ended_by = "worker"
-        elif by_worker:
-            self.ended_by = "worker" if not self.decides else "itself"
         self.peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def place(self) -> Dict[str, Any]:

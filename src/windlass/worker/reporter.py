@@ -89,7 +89,7 @@ class Reporter:
         try:
             while self._record is None:
                 self._send_outbox()
-                self._ship()
+                self._ship(until=next_beat)
                 if self._notes or time.monotonic() >= next_beat:
                     next_beat = time.monotonic() + self._launch.beat_seconds
                     self._beat()
@@ -98,7 +98,7 @@ class Reporter:
                     self._wake.wait(wait)
                 self._wake.clear()
             self._send_outbox()
-            self._ship()
+            self._ship(until=self._until - GOODBYE_SECONDS / 2)
             if self._notes:
                 self._beat()
             self._send("/api/v1/worker/ended", {"record": self._record})
@@ -117,7 +117,8 @@ class Reporter:
             with self._lock:
                 self._outbox.pop(0)
 
-    def _ship(self) -> None:
+    def _ship(self, until: float) -> None:
+        """Spool lines, as many as there are; but a long backlog keeps no beat waiting."""
         for batch in self._spools.batches():
             if batch.step is not None:
                 self._on_step(batch.rank, batch.step)
@@ -131,6 +132,8 @@ class Reporter:
                 # What the server refuses it would refuse again: it must not block what follows.
                 self._send("/api/v1/worker/spool", body)
             self._spools.taken(batch)
+            if time.monotonic() >= until:
+                break
 
     def _beat(self) -> None:
         notes = list(self._notes)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from windlass.core.jobs import TERMINAL
 from windlass.engines.base import Engine
@@ -50,7 +50,9 @@ class Expire:
             began = time.monotonic()
             due = await self._store.read(self._due)
             if not due:
-                return _AGAIN_MS
+                following = await self._store.read(_next_expiry)
+                wait = _AGAIN_MS if following is None else following - self._clock.now_ms()
+                return max(0, min(wait, _AGAIN_MS))
             for job_id, attempt_ids in due.items():
                 for attempt_id in attempt_ids:
                     for engine in self._engines.values():
@@ -82,3 +84,7 @@ class Expire:
     def _remove(self, conn: Connection, ids: list[str]) -> None:
         self._guard(conn)
         service.remove_rows(conn, ids)
+
+
+def _next_expiry(conn: Connection) -> int | None:
+    return conn.execute(select(func.min(jobs.c.expires_ms))).scalar()

@@ -72,6 +72,7 @@ jobs = Table(
     ),
     Index("ix_jobs_expires", "expires_ms"),
     Index("ix_jobs_bundle", "bundle"),
+    sqlite_autoincrement=True,  # a number is a cursor: never used twice
 )
 
 attempts = Table(

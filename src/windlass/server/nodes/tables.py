@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Integer, String, Table, Text, text
+from sqlalchemy import Column, Integer, String, Table, Text
 
 from windlass.server.store.metadata import Json, Millis, metadata
 
@@ -16,5 +16,4 @@ nodes = Table(
     Column("offer", Json, nullable=False),  # core.resources.Node
     Column("seen_ms", Millis, nullable=False),
     Column("revision", Integer, nullable=False, default=0),
-    Index("ix_nodes_ready", "name", sqlite_where=text("state = 'ready'")),
 )

@@ -94,9 +94,6 @@ def upgrade() -> None:
         sa.Column("revision", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("engine", "name", name=op.f("pk_nodes")),
     )
-    op.create_index(
-        "ix_nodes_ready", "nodes", ["name"], unique=False, sqlite_where=sa.text("state = 'ready'")
-    )
     op.create_table(
         "projects",
         sa.Column("id", sa.String(length=32), nullable=False),
@@ -162,6 +159,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_jobs_user_id_users")),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_jobs")),
         sa.UniqueConstraint("id", name=op.f("uq_jobs_id")),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_jobs_bundle", "jobs", ["bundle"], unique=False)
     op.create_index("ix_jobs_expires", "jobs", ["expires_ms"], unique=False)
