@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from standin import ACCESS_KEY, SECRET_KEY, StandIn
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Call = Callable[..., Done]
+from standin import ACCESS_KEY, SECRET_KEY, Call, Done, StandIn
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from calendar import timegm
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from windlass.core.errors import (
@@ -34,6 +34,17 @@ from windlass.core.signing import sign
 
 ACCESS_KEY, SECRET_KEY = "WLSTANDIN0000000", "stand-in-secret"
 NOW = "2026-11-15T09:00:00.000Z"
+
+
+class Done(NamedTuple):
+    """What a call of the CLI came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Done]
 
 
 class StandIn:
@@ -53,6 +64,7 @@ class StandIn:
         self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
         self.faults: list[Callable[[Any], bool]] = []
         self.clock_offset_ms = 0
+        self.ping_seconds = 10.0
         self.changed = threading.Condition()
         self.server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self.server.daemon_threads = True
@@ -309,8 +321,11 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             self.head()
             job = stand.jobs[query["job"]]
             done = ("succeeded", "failed", "cancelled")
+            deadline = time.monotonic() + 10
             with stand.changed:
-                stand.changed.wait_for(lambda: job["state"] in done, timeout=10)
+                while job["state"] not in done and time.monotonic() < deadline:
+                    stand.changed.wait(stand.ping_seconds)
+                    self.wfile.write(b": still here\n\n")
             data = {"job": job["id"], "kind": "moved", "state": job["state"]}
             self.wfile.write(f"id: 1\nevent: event\ndata: {json.dumps(data)}\n\n".encode())
 

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from standin import StandIn
+from standin import Call, StandIn
 
 import windlass
-from conftest import Call
 from windlass.cli.main import COMMANDS
 
 END_WELL = [
     ("event", {"kind": "moved", "job_name": "j", "data": {"to": "running"}, "reason": "on local"}),
-    ("log", {"rank": "worker-0-0", "number": 0, "stream": "out", "text": "hello\n"}),
-    ("log", {"rank": "worker-0-0", "number": 0, "stream": "err", "text": "careful\n"}),
+    ("log", {"rank": "worker-0-0", "stream": "out", "text": "hello\n"}),
+    ("log", {"rank": "worker-0-0", "stream": "err", "text": "careful\n"}),
     ("end", {"state": "succeeded", "exit_code": 0}),
 ]
 
@@ -170,14 +169,18 @@ def test_logs_with_prefixes_streams_and_filters(cli: Call, server: StandIn) -> N
 
 def test_logs_follow_one_rank_with_the_jobs_code(cli: Call, server: StandIn) -> None:
     server.outcome = [
-        ("log", {"rank": "worker-0-0", "number": 0, "stream": "out", "text": "zero\n"}),
-        ("log", {"rank": "worker-1-0", "number": 1, "stream": "out", "text": "one\n"}),
+        ("log", {"rank": "worker-0-0", "stream": "out", "text": "zero\n"}),
+        ("log", {"rank": "worker-1-0", "stream": "out", "text": "one\n"}),
     ]
-    job = server.job("failed", exit_code=9)
+    two = {"run": ["x"], "roles": {"worker": {"count": 2}}}
+    job = server.job("failed", exit_code=9, spec=two)
     server.finish(job["id"], "failed", exit_code=9)
     done = cli("logs", "-f", "--rank", "1", job["id"])
     assert (done.code, done.out) == (9, "one\n")
+    assert cli("logs", "-f", "--rank", "worker-0", job["id"]).out == "zero\n"
     assert cli("logs", "-f", "--tail", "3", job["id"]).code == 2
+    wrong = cli("logs", "--rank", "7", job["id"])
+    assert wrong.code == 2 and "no rank '7'; there are 0 to 1: worker-0, worker-1" in wrong.err
 
 
 def test_events_why_and_nodes(cli: Call, server: StandIn) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from standin import StandIn
+from standin import Call, StandIn
 
 from windlass.cli import local
 from windlass.core.errors import Internal
@@ -55,26 +55,24 @@ def test_a_left_over_file_is_not_a_server(home: Path) -> None:
     assert local.find() is None
 
 
-def test_up_is_harmless_when_up_and_down_when_down(
-    started: local.Server, cli: Callable[..., object]
-) -> None:
+def test_up_is_harmless_when_up_and_down_when_down(started: local.Server, cli: Call) -> None:
     up = cli("up")
-    assert up.code == 0 and started.url in up.out and "was up already" in up.out  # type: ignore[attr-defined]
-    assert "this machine: 2 CPU" in up.out  # type: ignore[attr-defined]
+    assert up.code == 0 and started.url in up.out and "was up already" in up.out
+    assert "this machine: 2 CPU" in up.out
     down = cli("down")
-    assert down.code == 0 and "stopped the server" in down.err  # type: ignore[attr-defined]
+    assert down.code == 0 and "stopped the server" in down.err
     again = cli("down")
-    assert again.code == 0 and "nothing to stop" in again.err  # type: ignore[attr-defined]
+    assert again.code == 0 and "nothing to stop" in again.err
 
 
 def test_run_starts_the_server_of_this_machine_when_it_is_not_up(
-    cli: Callable[..., object], home: Path, monkeypatch: pytest.MonkeyPatch
+    cli: Call, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [sys.executable, str(STANDIN), "--home", str(home)]
     monkeypatch.setattr(local, "command", lambda: words)
     try:
         done = cli("submit", "-q", "--", "true")
-        assert done.code == 0 and len(done.out.strip()) == 32  # type: ignore[attr-defined]
+        assert done.code == 0 and len(done.out.strip()) == 32
     finally:
         server = local.find()
         assert server is not None

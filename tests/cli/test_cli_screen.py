@@ -22,7 +22,8 @@ def screen(
 ) -> tuple[Screen, io.StringIO, io.StringIO]:
     kind = Terminal if terminal else io.StringIO
     out, err = kind(), kind()
-    return Screen(ranks, out=out, err=err, colour=False, **more), out, err  # type: ignore[arg-type]
+    names = [f"worker-{index}-0" for index in range(ranks)]
+    return Screen(names, out=out, err=err, colour=False, **more), out, err  # type: ignore[arg-type]
 
 
 def test_one_rank_is_passed_on_as_it_wrote() -> None:
@@ -35,10 +36,10 @@ def test_one_rank_is_passed_on_as_it_wrote() -> None:
 
 def test_lines_of_several_ranks_stay_whole_and_named() -> None:
     made, out, err = screen(2)
-    made.log({"rank": "worker-0-0", "number": 0, "stream": "out", "text": "a1"})
-    made.log({"rank": "worker-1-0", "number": 1, "stream": "out", "text": "b1\nb2\nb"})
-    made.log({"rank": "worker-0-0", "number": 0, "stream": "out", "text": "a2\n"})
-    made.log({"rank": "worker-1-0", "number": 1, "stream": "err", "text": "E\n"})
+    made.log({"rank": "worker-0-0", "stream": "out", "text": "a1"})
+    made.log({"rank": "worker-1-0", "stream": "out", "text": "b1\nb2\nb"})
+    made.log({"rank": "worker-0-0", "stream": "out", "text": "a2\n"})
+    made.log({"rank": "worker-1-0", "stream": "err", "text": "E\n"})
     made.finish()
     assert out.getvalue() == "worker-1 │ b1\nworker-1 │ b2\nworker-0 │ a1a2\nworker-1 │ b\n"
     assert err.getvalue() == "worker-1 │ E\n"

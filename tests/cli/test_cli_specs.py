@@ -147,7 +147,7 @@ def test_flags_win_over_the_job_file_and_its_paths_are_its_own(tmp_path: Path) -
     assert plan.spec["limits"] == {"time": "2h", "idle": "5m"}
     assert plan.spec["params"] == {"lr": 5, "n": 2}
     assert plan.spec["code"] == {"ignore": ["x"]}
-    assert plan.ranks == 3
+    assert len(plan.ranks) == 3
     assert base["workers"] == 2, "the file's own content is left alone"
 
 
@@ -161,9 +161,16 @@ def test_flags_win_over_the_job_file_and_its_paths_are_its_own(tmp_path: Path) -
     ],
 )
 def test_ranks_are_counted_as_the_server_does(spec: dict[str, Any], ranks: int) -> None:
-    assert ranks_of(spec) == ranks
+    assert len(ranks_of(spec)) == ranks
     model = JobSpec.model_validate({"run": ["x"], **spec})
     assert sum(role.count * role.ranks_per_member for role in model.roles.values()) == ranks
+
+
+def test_ranks_have_the_numbers_that_the_contract_deals() -> None:
+    spec = {"roles": {"ps": {}, "worker": {"count": 2, "nproc": 2}, "chief": {}, "a": {}}}
+    assert ranks_of(spec) == [
+        "chief-0-0", "worker-0-0", "worker-0-1", "worker-1-0", "worker-1-1", "ps-0-0", "a-0-0",
+    ]  # fmt: skip
 
 
 def test_values_keep_their_kind() -> None:

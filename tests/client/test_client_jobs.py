@@ -77,8 +77,11 @@ def test_wait_returns_when_the_feed_tells_the_end(client: Client, server: StandI
     assert len(server.paths()) <= 5, "nobody polls"
 
 
-def test_wait_gives_up_when_told_to(client: Client, server: StandIn) -> None:
+def test_wait_gives_up_when_told_to_though_the_feed_says_it_is_alive(
+    client: Client, server: StandIn
+) -> None:
     job = server.job("running")
+    server.ping_seconds = 0.05
     with pytest.raises(TimeoutError, match="is running after"):
         client.jobs.wait(job["id"], timeout_seconds=0.2)
     with server.changed:

@@ -41,7 +41,9 @@ def command(session: Session, file: str, yes: bool, dry_run: bool) -> None:
         words = answer["spec"].get("run") or next(
             role["run"] for role in answer["spec"]["roles"].values() if role.get("run")
         )
-        session.say(f"+ job {name}: {' '.join(words)} · {plan.ranks} rank(s) · {answer['starts']}")
+        session.say(
+            f"+ job {name}: {' '.join(words)} · {len(plan.ranks)} rank(s) · {answer['starts']}"
+        )
     if dry_run:
         session.say("nothing was made (--dry-run)")
         return

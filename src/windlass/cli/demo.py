@@ -10,7 +10,7 @@ import click
 from windlass.cli import exits, follow, jobflags, plot
 from windlass.cli.session import WORDS, Session, verb
 from windlass.cli.show import metric_lines
-from windlass.cli.specs import Plan
+from windlass.cli.specs import Plan, ranks_of
 from windlass.client.bundle import scan
 
 FOLDER = Path(__file__).parent / "demos"
@@ -34,7 +34,7 @@ def command(session: Session, torch: bool, workers: int) -> None:
         "environment": {"python": sys.executable, "vars": {"OMP_NUM_THREADS": "1"}},
     }
     job = jobflags.send(session, Plan(spec, FOLDER), scan(FOLDER))
-    screen = follow.Screen(workers)
+    screen = follow.Screen(ranks_of(spec))
     session.say(f"{job.name} {job.state} · {workers} workers · {script}")
     code = follow.follow(session.client, job, screen, words=not session.quiet)
     if session.form != "table":

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import click
@@ -31,7 +31,7 @@ class Screen:
 
     def __init__(
         self,
-        ranks: int,
+        ranks: Sequence[str],
         *,
         out: TextIO | None = None,
         err: TextIO | None = None,
@@ -42,12 +42,13 @@ class Screen:
     ) -> None:
         self._out = out or sys.stdout
         self._err = err or sys.stderr
-        self._prefixed = ranks > 1 if prefix is None else prefix
+        self._prefixed = len(ranks) > 1 if prefix is None else prefix
         self._timestamps = timestamps
         self._live = self._out.isatty() and self._err.isatty()
         self._colour = output.colour_wanted() if colour is None else colour
         self._halves: dict[tuple[str, str], str] = {}
-        self._numbers: dict[str, int] = {}
+        self._numbers = {rank: number for number, rank in enumerate(ranks)}
+        self._width = max((len(label(rank)) for rank in ranks), default=0)
         self._open_line = False
         self._shown = ""
         self._shown_at = 0.0
@@ -58,8 +59,6 @@ class Screen:
         file = self._err if data.get("stream") == "err" else self._out
         text = str(data.get("text", ""))
         rank = str(data.get("rank", ""))
-        if isinstance(data.get("number"), int):
-            self._numbers[rank] = data["number"]
         if not self._prefixed and not self._timestamps:
             file.write(text)
             file.flush()
@@ -100,7 +99,7 @@ class Screen:
 
             head = clock(str(at)) + " "
         if self._prefixed:
-            name = label(rank)
+            name = label(rank).ljust(self._width)
             number = self._numbers.setdefault(rank, len(self._numbers))
             name = (
                 click.style(name + " │", fg=COLOURS[number % len(COLOURS)])

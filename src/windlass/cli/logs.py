@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -52,7 +53,9 @@ def command(
                 ("--attempt", attempt)) if value is not None]  # fmt: skip
     if following and narrowed:
         raise InvalidInput(f"-f follows everything from the start; not with {', '.join(narrowed)}")
-    screen = follow.Screen(1 if rank else ranks_of(detail["spec"]), timestamps=timestamps)
+    ranks = ranks_of(detail["spec"])
+    rank = one_rank(rank, ranks) if rank else None
+    screen = follow.Screen([rank] if rank else ranks, timestamps=timestamps)
     if following:
         if rank or stream or session.form != "table":
             screen = Only(screen, rank, stream, session.form != "table")
@@ -71,24 +74,32 @@ def command(
     screen.finish()
 
 
+def one_rank(word: str, ranks: Sequence[str]) -> str:
+    """The rank meant by its number (2), its name (worker-0-1) or its member's (worker-0)."""
+    if word.isdigit() and int(word) < len(ranks):
+        return ranks[int(word)]
+    for rank in ranks:
+        if word in (rank, follow.label(rank)):
+            return rank
+    named = ", ".join(follow.label(rank) for rank in ranks[:8]) + (" …" if len(ranks) > 8 else "")
+    raise InvalidInput(f"--rank: no rank {word!r}; there are 0 to {len(ranks) - 1}: {named}")
+
+
 class Only(follow.Screen):
     """A screen that shows one rank, or one stream, or every piece as JSON."""
 
     def __init__(
         self, inner: follow.Screen, rank: str | None, stream: str | None, as_json: bool
     ) -> None:
-        super().__init__(1)
+        super().__init__(())
         self._inner = inner
         self._rank, self._stream, self._json = rank, stream, as_json
 
     def log(self, data: dict[str, object]) -> None:
-        known = (
+        if self._rank not in (None, data.get("rank")) or self._stream not in (
             None,
-            str(data.get("rank")),
-            str(data.get("number")),
-            follow.label(str(data["rank"])),
-        )
-        if self._rank not in known or self._stream not in (None, data.get("stream")):
+            data.get("stream"),
+        ):
             return
         if self._json:
             click.echo(json.dumps(data, ensure_ascii=False))

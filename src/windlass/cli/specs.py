@@ -60,20 +60,29 @@ class Plan:
     why_framework: str = ""
 
     @property
-    def ranks(self) -> int:
+    def ranks(self) -> list[str]:
         return ranks_of(self.spec)
 
 
-def ranks_of(spec: Mapping[str, Any]) -> int:
-    """How many user processes a spec makes."""
+def ranks_of(spec: Mapping[str, Any]) -> list[str]:
+    """The user processes a spec makes, by name, in the order of their numbers."""
+    from windlass.contracts.base import ROLE_ORDER
+
     roles = dict(spec.get("roles") or {})
     if spec.get("workers"):
         roles["worker"] = {**(roles.get("worker") or {}), "count": spec["workers"]}
     roles = roles or {"worker": {}}
-    return sum(
-        (role.get("count") or 1) * (role.get("nproc") or role.get("gpus") or 1)
-        for role in roles.values()
-    )
+
+    def place(role: str) -> tuple[int, str]:
+        known = role in ROLE_ORDER
+        return (ROLE_ORDER.index(role), "") if known else (len(ROLE_ORDER), role)
+
+    return [
+        f"{role}-{index}-{local_rank}"
+        for role in sorted(roles, key=place)
+        for index in range(roles[role].get("count") or 1)
+        for local_rank in range(roles[role].get("nproc") or roles[role].get("gpus") or 1)
+    ]
 
 
 def build(

@@ -75,6 +75,7 @@ class Http:
         self._sleep = sleep
         self._skew_ms = 0
         self._connection: http.client.HTTPConnection | None = None
+        self._socket: socket.socket | None = None
 
     # -- calls ------------------------------------------------------------------------------
 
@@ -132,16 +133,36 @@ class Http:
             connection.close()
 
     def stream(
-        self, path: str, query: Mapping[str, Any] | None = None, *, idle_seconds: float = 60.0
+        self,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        *,
+        idle_seconds: float = 60.0,
+        limit_seconds: float | None = None,
     ) -> Iterator[Message]:
         """Server-sent events until the server ends them; open when this returns. Raises
-        Unreachable when it breaks: the caller, who knows the last cursor, goes on from there."""
+        Unreachable when it breaks (the caller, who knows the last cursor, goes on from there),
+        is silent for `idle_seconds`, or has lasted `limit_seconds`."""
         headers = {"Accept": "text/event-stream"}
+        ends = None if limit_seconds is None else time.monotonic() + limit_seconds
         response, connection = self._open(self._target(path, query), headers, idle_seconds)
+        plug = self._socket
+
+        def lines() -> Iterator[bytes]:
+            while True:
+                if ends is not None and plug is not None:
+                    left = ends - time.monotonic()
+                    if left <= 0:
+                        raise TimeoutError("the time is over")
+                    plug.settimeout(min(idle_seconds, left))
+                line = response.readline()
+                if not line:
+                    return
+                yield line
 
         def read() -> Iterator[Message]:
             try:
-                yield from messages(iter(response.readline, b""))
+                yield from messages(lines())
             except (OSError, http.client.HTTPException) as err:
                 raise self._unreachable(err) from err
             finally:
@@ -213,6 +234,7 @@ class Http:
         if self._connection is None:
             self._connection = self._connect(timeout)
         connection = self._connection
+        self._socket = connection.sock  # a response that ends its connection takes it away
         if connection.sock is not None:
             connection.sock.settimeout(timeout)
         try:

@@ -272,13 +272,13 @@ class Jobs:
         job = self.get(ref)
         lost_at: float | None = None
         while not job.done:
-            left = 60.0
+            left = None
             if timeout_seconds is not None:
-                left = min(left, timeout_seconds - (time.monotonic() - started))
+                left = timeout_seconds - (time.monotonic() - started)
                 if left <= 0:
                     raise TimeoutError(f"{job.name} is {job.state} after {timeout_seconds:g} s")
             try:
-                feed = self._http.stream("/feed", {"job": job.id}, idle_seconds=max(left, 0.05))
+                feed = self._http.stream("/feed", {"job": job.id}, limit_seconds=left)
                 job = self.get(job.id)  # after the feed is open: no end can be missed between
                 lost_at = None
                 while not job.done:

@@ -17,6 +17,7 @@ KINDS: dict[str, str] = {
     "dropped": "output over the rate limit was dropped",
     "rank-lost": "a rank went away while the rest of its gang went on",
     "note": "something worth knowing",
+    "removed": "a job was removed with all that belonged to it",
     "node": "a node came, went, or became unhealthy",
 }
 

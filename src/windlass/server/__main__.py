@@ -72,7 +72,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         config = uvicorn.Config(
             create_app(parts), log_config=None, access_log=False, http="httptools", loop="none",
             ws="none", lifespan="off", timeout_graceful_shutdown=1, server_header=False,
-            date_header=False, timeout_keep_alive=75, backlog=2048,
+            date_header=False, proxy_headers=False, timeout_keep_alive=75, backlog=2048,
         )  # fmt: skip
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listening]))

@@ -133,8 +133,8 @@ async def _wired(
     )  # fmt: skip
     blobs = Blobs(settings.home / "blobs")
     parts = Parts(
-        settings, store, tracking, clock, hub, feed, access, attempt_tokens, blobs, engines, admit,
-        reconcile, clock.now_ms(),
+        settings, store, tracking, clock, hub, feed, access, attempt_tokens, blobs, engines,
+        node_service.ReadyNodes(store), admit, reconcile, clock.now_ms(),
     )  # fmt: skip
     await first_key(settings, access)
     owners = _Owners(store, reconcile)

@@ -43,6 +43,11 @@ log = logging.getLogger(__name__)
 _NEXT_ON_SQLITE = text(
     "(SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name='events')"
 )
+# Made once and given their values when run: this is on the path of every change.
+_INSERT = {
+    "sqlite": insert(events).inline().values(position=_NEXT_ON_SQLITE),
+    "postgresql": insert(events).inline(),
+}
 
 
 def append(conn: Connection, **columns: Any) -> None:
@@ -52,9 +57,9 @@ def append(conn: Connection, **columns: Any) -> None:
         columns["seq"] = (
             select(func.coalesce(func.max(events.c.seq), 0) + 1).where(same).scalar_subquery()
         )
-    if conn.dialect.name == "sqlite":
-        columns["position"] = _NEXT_ON_SQLITE
-    conn.execute(insert(events).inline().values(**columns))
+        conn.execute(_INSERT[conn.dialect.name].values(**columns))
+    else:
+        conn.execute(_INSERT[conn.dialect.name], columns)
     touch(conn, TOPIC)
 
 

@@ -17,6 +17,7 @@ from windlass.server.hub import Hub
 from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.jobs.tokens import AttemptTokens
+from windlass.server.nodes.service import ReadyNodes
 from windlass.server.settings import Settings
 from windlass.server.store.base import Store
 
@@ -33,12 +34,15 @@ class Parts:
     tokens: AttemptTokens
     blobs: Blobs
     engines: Mapping[str, Engine]
+    nodes: ReadyNodes
     admit: Admit
     reconcile: Reconcile
     started_ms: int
 
 
-def _parts(request: Request) -> Parts:
+async def _parts(request: Request) -> Parts:
+    # Async though it waits for nothing: FastAPI sends a plain function to a thread, which costs
+    # every call more than all else that is done for it.
     found: Parts = request.app.state.parts
     return found
 

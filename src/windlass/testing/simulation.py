@@ -72,7 +72,7 @@ class Result:
 def simulate(plan: Plan, *, crash_at: int | None = None) -> Result:
     """One run, from an empty database to rest."""
     loop = loops.VirtualLoop()
-    loop.set_task_factory(belonging)
+    loop.set_task_factory(belonging)  # type: ignore[arg-type]  # typeshed wants Future-like
     evidence = Evidence(at=loop.time)
     with _determined(plan.seed), _errors_noted(evidence):
         world = _World(plan, loop, evidence)
@@ -239,7 +239,9 @@ class _World:
         self.evidence.keys.add(plan.key)
         while True:
             try:
-                job_id = await self._network.call(lambda server: server.submit(plan.spec, plan.key))
+                job_id = await self._network.call(
+                    lambda server: server.submit(plan.spec, plan.key)
+                )
                 break
             except (Lost, WindlassError) as err:
                 self.evidence.note(f"user {plan.key}", f"submits again: {err!r}")

@@ -3,7 +3,8 @@
     witness.py FOLDER until GATE [CODE]          wait until the file GATE is there, exit with CODE
     witness.py FOLDER exit CODE                  at once
     witness.py FOLDER silent                     print nothing, for ever
-    witness.py FOLDER flood                      print as fast as it can, for ever
+    witness.py FOLDER flood GATE                 print as fast as it can until GATE is there
+    witness.py FOLDER clock GATE                 print the time every 50 ms until GATE is there
     witness.py FOLDER escape                     leave hard-to-kill processes, wait for ever
     witness.py FOLDER train STEPS SECONDS        a checkpoint after every step; resumes, and on
                                                  SIGTERM saves and leaves with 0
@@ -66,7 +67,9 @@ def main(words: list[str]) -> int:
     elif verb == "train":
         code = _train(witness, int(rest[0]), float(rest[1]))
     elif verb == "flood":
-        code = _flood()
+        code = _flood(Path(rest[0]))
+    elif verb == "clock":
+        code = _clock(Path(rest[0]))
     elif verb == "escape":
         code = _escape(witness)
     else:
@@ -88,10 +91,20 @@ def _for_ever() -> int:
         time.sleep(3600)
 
 
-def _flood() -> int:
-    line = b"y" * 1023 + b"\n"
-    while True:
-        os.write(1, line * 64)
+def _flood(gate: Path) -> int:
+    lines = (b"y" * 1023 + b"\n") * 64
+    while not gate.exists():
+        for _ in range(16):
+            os.write(1, lines)
+    print("last words", flush=True)
+    return 0
+
+
+def _clock(gate: Path) -> int:
+    while not gate.exists():
+        print(time.time(), flush=True)
+        time.sleep(0.05)
+    return 0
 
 
 _DAEMON = """

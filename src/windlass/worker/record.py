@@ -45,8 +45,8 @@ def make(
 
 
 def of_rank(rank: Rank, pump: Pump) -> Dict[str, Any]:
-    # A traceback of a rank that we ended tells nothing, and a record must not grow with the gang.
-    tail = pump.tail(rank.number) if rank.ended_by == "itself" else b""
+    # A rank that was killed, or ended well, printed no last words worth keeping.
+    tail = pump.tail(rank.number) if rank.exit else b""
     return {
         **rank.place(),
         "exit": rank.exit,

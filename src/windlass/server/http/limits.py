@@ -55,7 +55,11 @@ class Rules:
     origins: frozenset[str] = frozenset()
     """Origins other than its own whose pages may call it."""
     body_bytes: int = MIB
-    caps: tuple[Cap, ...] = (Cap("PUT", "/api/v1/blobs/", 64 * MIB),)
+    caps: tuple[Cap, ...] = (
+        Cap("PUT", "/api/v1/blobs/", 64 * MIB),
+        Cap("POST", "/api/v1/bundles", 16 * MIB),
+        Cap("POST", "/api/v1/worker/", 16 * MIB),
+    )
     max_headers: int = 100
     header_bytes: int = 32 * 1024
     path_bytes: int = 4096

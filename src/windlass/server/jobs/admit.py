@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from windlass.core.errors import Conflict
+from windlass.core.errors import Conflict, Fenced
 from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState, Placed
 from windlass.core.resources import Node
 from windlass.scheduler.core import (
@@ -67,6 +67,7 @@ class Admit:
         self._decisions: list[Decision] = []
         self._due: list[tuple[int, str]] = []  # (not before, job) of those backing off
         self._engine_of: dict[str, str] = {}
+        self._fences: dict[str, int] = {}  # of each job that the core holds: its attempt's number
 
     async def turn(self) -> int | None:
         """One round. Returns the milliseconds until a timer is due, None when there is none."""
@@ -108,22 +109,17 @@ class Admit:
             ]
             placements = {
                 row["job_id"]: dict(row)
-                for row in conn.execute(
-                    select(attempts.c.job_id, attempts.c.placement)
-                    .select_from(attempts.join(jobs, attempts.c.job_id == jobs.c.id))
-                    .where(attempts.c.state != "over", attempts.c.number == jobs.c.fence)
-                ).mappings()
+                for row in conn.execute(_PLACEMENTS.where(attempts.c.state != "over")).mappings()
             }
             return cursor, offers, unfinished, placements
 
         self._cursor, offers, unfinished, placements = await self._store.read(snapshot)
-        self._core, self._decisions, self._due = Core(), [], []
+        self._core, self._decisions, self._due, self._fences = Core(), [], [], {}
         self._offers(offers)
         # Who holds resources first: nothing may start on what is taken.
         for row in unfinished:
             if row["state"] in LIVE and row["id"] in placements:
-                placed = _placement(placements[row["id"]]["placement"])
-                self._apply(Restore(row["id"], asks_of(_spec(row)), placed))
+                self._restore(row, placements[row["id"]])
         waiting = [row for row in unfinished if row["state"] not in LIVE]
         for row in waiting:
             await self._settle(row)
@@ -135,25 +131,29 @@ class Admit:
 
             def news(
                 conn: Connection, cursor: int = self._cursor
-            ) -> tuple[int, list[Row], list[Row]]:
+            ) -> tuple[int, list[Row], list[Row], set[str]]:
                 events = feed.after(conn, cursor, limit=_BATCH)
                 if not events:
-                    return cursor, [], []
+                    return cursor, [], [], set()
                 touched = {event.job_id for event in events if event.job_id}
+                touched |= {event.data["job"] for event in events if event.kind == "removed"}
                 rows = _rows(conn, touched)
+                gone = touched - {row["id"] for row in rows}
                 about_nodes = any(event.kind == "node" for event in events)
                 offers = (
                     [dict(row) for row in conn.execute(select(nodes)).mappings()]
                     if about_nodes
                     else []
                 )
-                return int(events[-1].position), rows, offers
+                return int(events[-1].position), rows, offers, gone
 
-            cursor, rows, offers = await self._store.read(news)
+            cursor, rows, offers, gone = await self._store.read(news)
             if cursor == self._cursor:
                 return
             self._cursor = cursor
             self._offers(offers)
+            for job_id in sorted(gone):  # removed before its end was heard of
+                self._release(job_id)
             for row in rows:
                 await self._settle(row)
 
@@ -169,16 +169,20 @@ class Admit:
         """Make the core agree with a job's row, and carry out a wish on a waiting job."""
         state = JobState(row["state"])
         if state in LIVE:
+            if self._fences.get(row["id"]) != row["fence"]:
+                await self._hold(row)
             if row["wish"]:
                 self._started(row["id"])  # not ours: its owner looks
             return
         if row["wish"] and state in (JobState.QUEUED, JobState.HELD):
-            self._apply(Release(row["id"]))
+            self._release(row["id"])
             moved = await self._store.write(lambda conn: self._carry_out(conn, row["id"]))
             if moved is None:
                 return
             row, state = moved, JobState(moved["state"])
-        self._apply(Release(row["id"]))
+        if state is JobState.QUEUED and any(d.job_id == row["id"] for d in self._decisions):
+            return  # it is about to start: its own event was heard again
+        self._release(row["id"])
         if state is not JobState.QUEUED:
             self._apply(Withdraw(row["id"]))
         elif row["not_before_ms"] > self._clock.now_ms():
@@ -186,6 +190,36 @@ class Admit:
             heapq.heappush(self._due, (row["not_before_ms"], row["id"]))
         else:
             self._apply(Submit(row["id"], row["number"], asks_of(_spec(row))))
+
+    async def _hold(self, row: Row) -> None:
+        """Another server, or a write whose outcome we did not learn, has started it."""
+
+        def look(conn: Connection) -> Row | None:
+            found = conn.execute(
+                _PLACEMENTS.where(
+                    attempts.c.state != "over",
+                    attempts.c.job_id == row["id"],
+                    attempts.c.number == row["fence"],
+                )
+            )
+            first = found.mappings().first()
+            return None if first is None else dict(first)
+
+        held = await self._store.read(look)
+        if held is not None:  # else it is over, and its event will be heard
+            self._release(row["id"])
+            self._restore(row, held)
+
+    def _restore(self, row: Row, held: Row) -> None:
+        self._fences[row["id"]] = held["number"]
+        placed = _placement(held["placement"])
+        self._apply(Restore(row["id"], asks_of(_spec(row)), placed))
+
+    def _release(self, job_id: str) -> None:
+        """What it holds is free, and what was decided on it and not yet written is void."""
+        self._decisions = [d for d in self._decisions if d.job_id != job_id]
+        self._fences.pop(job_id, None)
+        self._apply(Release(job_id))
 
     def _carry_out(self, conn: Connection, job_id: str) -> Row | None:
         self._guard(conn)
@@ -230,21 +264,28 @@ class Admit:
 
         async def one(decision: Start) -> None:
             try:
-                await self._store.write(lambda conn: self._start(conn, decision))
+                fence = await self._store.write(lambda conn: self._start(conn, decision))
+            except Fenced:
+                raise  # another server leads: nothing here is ours to settle
             except Conflict:
-                self._apply(Release(decision.job_id))  # its own event will bring it back
+                self._release(decision.job_id)
                 for row in await self._store.read(lambda conn: _rows(conn, [decision.job_id])):
                     await self._settle(row)
             else:
                 failpoints.passing("after-start-commit")
+                self._fences[decision.job_id] = fence
                 self._started(decision.job_id)
 
         if len(decisions) == 1:
             await one(decisions[0])
-        else:
-            await asyncio.gather(*(one(decision) for decision in decisions))
+            return
+        # All are waited for, so that none goes on over a core that was built anew meanwhile.
+        written = await asyncio.gather(*map(one, decisions), return_exceptions=True)
+        for error in written:
+            if error is not None:
+                raise error
 
-    def _start(self, conn: Connection, decision: Start) -> None:
+    def _start(self, conn: Connection, decision: Start) -> int:
         self._guard(conn)
         job = moves.load(conn, decision.job_id)
         if job["state"] != JobState.QUEUED or job["wish"]:
@@ -256,9 +297,10 @@ class Admit:
             "placement": [placed.model_dump() for placed in decision.placement],
         }
         where = names[0] if len(names) == 1 else f"{len(names)} nodes"
-        moves.start_attempt(
+        job, _ = moves.start_attempt(
             conn, job, attempt, reason=f"placed on {where}", now_ms=self._clock.now_ms()
         )
+        return int(job["fence"])
 
     def _apply(self, event: Any) -> None:
         assert self._core is not None
@@ -267,7 +309,11 @@ class Admit:
 
 _COLUMNS = (
     jobs.c.id, jobs.c.number, jobs.c.state, jobs.c.wish, jobs.c.spec, jobs.c.not_before_ms,
+    jobs.c.fence,
 )  # fmt: skip
+_PLACEMENTS = select(attempts.c.job_id, attempts.c.number, attempts.c.placement).join_from(
+    attempts, jobs, (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.fence)
+)
 
 
 def expiry(job: Row, now_ms: int, ttl_ms: int) -> int:

@@ -97,7 +97,11 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
         return [
             Over(
                 policy.judge(
-                    now.finish, [record for record in records.values() if record], told, told_why
+                    now.finish,
+                    [record for record in records.values() if record],
+                    told,
+                    told_why,
+                    now.deciding,
                 )
             )
         ]
@@ -128,6 +132,10 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
         limit = (now.spec.limits.time or 0) // 1000
         why = f"time limit of {limit} s reached"
         return [_tell(Outcome.FAILED, why, now.spec.limits.grace, running, stopping=True)]
+
+    if _all_hung(now, now_ms):
+        why = "no rank of the gang made progress past the limit"
+        return [_tell(Outcome.HUNG, why, now.spec.limits.grace, running, stopping=False)]
 
     steps: list[Step] = []
     absent = [node for node in running if _sight(now, node) is Sight.ABSENT]
@@ -172,7 +180,7 @@ def _ended_elsewhere(
             continue
         if record["outcome"] == Outcome.LOST:
             return Outcome.LOST, f"node {node} lost its part of the gang"
-        verdict = policy.judge(now.finish, [record], None, "")
+        verdict = policy.judge(now.finish, [record], None, "", now.deciding)
         return verdict.outcome, verdict.reason
     ended = [rank for worker in now.workers for rank in worker["ended_ranks"] or ()]
     ranks += ended
@@ -184,6 +192,17 @@ def _ended_elsewhere(
     if now.deciding and len(well) >= now.deciding:
         return Outcome.SUCCEEDED, "all ranks ended well"
     return None
+
+
+def _all_hung(now: Situation, now_ms: int) -> bool:
+    """A gang waits for its slowest: only when no node moves is it the gang that hangs. A worker
+    judges alone where there is one node."""
+    idle = now.spec.limits.idle
+    if idle is None or "hung" not in now.spec.retry.on or len(now.workers) < 2:
+        return False
+    return all(
+        worker["hung_ms"] and now_ms - worker["hung_ms"] < 2 * idle for worker in now.workers
+    )
 
 
 def _tell(

@@ -14,15 +14,18 @@ from sqlalchemy import Connection, func, select
 from windlass.core.jobs import TERMINAL
 from windlass.engines.base import Engine
 from windlass.server.clock import Clock
+from windlass.server.events.tables import events
 from windlass.server.jobs import service
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.runs import service as runs
+from windlass.server.settings import DAY_MS
 from windlass.server.store.base import Store
 
 _BATCH = 50
 _SHARE = 0.25
 """Of the time: the rest is left to others."""
 _AGAIN_MS = 60_000
+_EVENT_AGE_MS = 7 * DAY_MS
 
 
 class Expire:
@@ -81,9 +84,15 @@ class Expire:
             due[job_id].append(attempt_id)
         return due
 
+    def _remove_old_events(self, conn: Connection) -> None:
+        """Events of no job (nodes, removals) go with nobody: they go by age."""
+        self._guard(conn)
+        old = self._clock.now_ms() - _EVENT_AGE_MS
+        conn.execute(delete(events).where(events.c.job_id.is_(None), events.c.at_ms < old))
+
     def _remove(self, conn: Connection, ids: list[str]) -> None:
         self._guard(conn)
-        service.remove_rows(conn, ids)
+        service.remove_rows(conn, ids, self._clock.now_ms())
 
 
 def _next_expiry(conn: Connection) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from windlass.core.errors import Conflict, NotFound
 from windlass.core.jobs import ATTEMPTS, JOBS, AttemptState, JobState
@@ -19,25 +19,33 @@ from windlass.server.jobs.tables import attempts, jobs, workers
 
 Row = dict[str, Any]
 
+# Made once and given their values when run: a statement built around its values costs more to
+# build, and to find among the compiled ones, than to run.
+_INSERT_JOB = insert(jobs)
+_INSERT_ATTEMPT = insert(attempts)
+_INSERT_WORKER = insert(workers)
+_LOAD_JOB = select(jobs).where(jobs.c.id == bindparam("job")).with_for_update()
+_LOAD_ATTEMPT = select(attempts).where(
+    attempts.c.job_id == bindparam("job"), attempts.c.number == bindparam("of")
+)
+_UPDATE_JOB = update(jobs).where(
+    jobs.c.id == bindparam("row"), jobs.c.revision == bindparam("expected")
+)
+_UPDATE_ATTEMPT = update(attempts).where(
+    attempts.c.id == bindparam("row"), attempts.c.state == bindparam("expected")
+)
+
 
 def load(conn: Connection, job_id: str) -> Row:
     """The job's row, locked until the transaction ends."""
-    row = (
-        conn.execute(select(jobs).where(jobs.c.id == job_id).with_for_update()).mappings().first()
-    )
+    row = conn.execute(_LOAD_JOB, {"job": job_id}).mappings().first()
     if row is None:
         raise NotFound(f"no job {job_id}")
     return dict(row)
 
 
 def load_attempt(conn: Connection, job_id: str, number: int) -> Row | None:
-    row = (
-        conn.execute(
-            select(attempts).where(attempts.c.job_id == job_id, attempts.c.number == number)
-        )
-        .mappings()
-        .first()
-    )
+    row = conn.execute(_LOAD_ATTEMPT, {"job": job_id, "of": number}).mappings().first()
     return None if row is None else dict(row)
 
 
@@ -46,7 +54,7 @@ def create(conn: Connection, columns: Row, *, now_ms: int, reason: str) -> Row:
     row = {**columns, "revision": 1, "submitted_ms": now_ms, "reason": reason}
     if row["state"] == JobState.QUEUED:
         row["queued_ms"] = now_ms
-    result = conn.execute(insert(jobs).values(**row))
+    result = conn.execute(_INSERT_JOB, row)
     primary = result.inserted_primary_key
     row["number"] = primary[0] if primary else None
     _append(conn, row, "submitted", now_ms, reason, {"to": row["state"]})
@@ -111,8 +119,8 @@ def start_attempt(
         "reason": "",
         "created_ms": now_ms,
     }
-    conn.execute(insert(attempts).values(**attempt))
-    conn.execute(insert(workers), [{"attempt_id": attempt["id"], "node": node} for node in nodes])
+    conn.execute(_INSERT_ATTEMPT, attempt)
+    conn.execute(_INSERT_WORKER, [{"attempt_id": attempt["id"], "node": node} for node in nodes])
     job = move(
         conn,
         job,
@@ -142,11 +150,7 @@ def move_attempt(
     ATTEMPTS.check(old, to, "reconcile")
     stamp = {"alive": "alive_ms", "ending": "ending_ms", "over": "over_ms"}[to.value]
     columns = {stamp: now_ms, **columns, "state": to.value, "reason": reason}
-    done = conn.execute(
-        update(attempts)
-        .where(attempts.c.id == attempt["id"], attempts.c.state == old.value)
-        .values(**columns)
-    )
+    done = conn.execute(_UPDATE_ATTEMPT, {**columns, "row": attempt["id"], "expected": old.value})
     if done.rowcount != 1:
         raise Conflict(f"attempt {attempt['number']} of job {job['id']} has moved on")
     job = _update(conn, job)
@@ -159,11 +163,7 @@ def move_attempt(
 
 def _update(conn: Connection, job: Row, **columns: Any) -> Row:
     columns["revision"] = job["revision"] + 1
-    done = conn.execute(
-        update(jobs)
-        .where(jobs.c.id == job["id"], jobs.c.revision == job["revision"])
-        .values(**columns)
-    )
+    done = conn.execute(_UPDATE_JOB, {**columns, "row": job["id"], "expected": job["revision"]})
     if done.rowcount != 1:
         raise Conflict(f"job {job['id']} has changed meanwhile: look at it again")
     return {**job, **columns}

@@ -50,17 +50,18 @@ def judge(
     records: Sequence[Record],
     told: Outcome | None,
     told_why: str,
+    deciding: int = 0,
 ) -> Verdict:
-    """One verdict from the records of all nodes and from what the attempt was told to do."""
+    """One verdict from the records of all nodes and from what the attempt was told to do.
+    `deciding`: how many ranks must have ended well; a node that was ended before it had started
+    its ranks has none in its record."""
     ranks = [
         dict(rank, node=record["node"]) for record in records for rank in record.get("ranks", ())
     ]
     unhealthy = tuple(sorted(record["node"] for record in records if record.get("survivors")))
     lost = tuple(sorted(record["node"] for record in records if record["outcome"] == Outcome.LOST))
-    if not lost and ranks and ended_well(finish, ranks):
-        return Verdict(
-            Outcome.SUCCEEDED, "all ranks ended well", 0, unhealthy_nodes=unhealthy
-        )
+    if not lost and ranks and ended_well(finish, ranks, deciding):
+        return Verdict(Outcome.SUCCEEDED, "all ranks ended well", 0, unhealthy_nodes=unhealthy)
     if told in (Outcome.CANCELLED, Outcome.PREEMPTED):
         return Verdict(told, told_why, None, lost_nodes=lost, unhealthy_nodes=unhealthy)
     if told is Outcome.FAILED and told_why.startswith("time limit"):
@@ -117,11 +118,13 @@ def judge(
     )
 
 
-def ended_well(finish: Mapping[str, str], ranks: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether every rank that decides has ended by itself with 0."""
-    deciding = [rank for rank in ranks if decides(finish, rank)]
-    return bool(deciding) and all(
-        rank.get("exit") == 0 and rank.get("ended_by", "itself") == "itself" for rank in deciding
+def ended_well(
+    finish: Mapping[str, str], ranks: Sequence[Mapping[str, Any]], deciding: int = 0
+) -> bool:
+    """Whether every rank that decides, and at least this many, has ended by itself with 0."""
+    found = [rank for rank in ranks if decides(finish, rank)]
+    return len(found) >= max(1, deciding) and all(
+        rank.get("exit") == 0 and rank.get("ended_by", "itself") == "itself" for rank in found
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from windlass.core.errors import Conflict, Unavailable
+from windlass.core.errors import Conflict, Fenced, Unavailable, UnlawfulMove
 from windlass.core.jobs import LIVE, AttemptState, JobSpec, JobState, Outcome
 from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
 from windlass.server import failpoints
@@ -97,7 +97,10 @@ class Reconcile:
         if len(ids) == 1:
             await self._look(ids.pop())
         elif ids:
-            await asyncio.gather(*(one(job_id) for job_id in sorted(ids)))
+            looked = await asyncio.gather(*map(one, sorted(ids)), return_exceptions=True)
+            for error in looked:  # only now: none may go on into the next turn
+                if error is not None:
+                    raise error
         soon = min(self._due.values(), default=now + _SWEEP_MS)
         return max(0, min(soon, self._swept_ms + _SWEEP_MS) - self._clock.now_ms())
 
@@ -119,8 +122,12 @@ class Reconcile:
                     return
                 for step in steps:
                     situation = await self._take(situation, step)
+        except Fenced:
+            raise  # another server leads: nothing here is ours to judge
+        except UnlawfulMove:
+            log.exception("job %s: the table of states forbids what was decided", job_id)
         except Conflict:
-            self._hinted.add(job_id)  # someone wrote meanwhile: look again
+            self.hint(job_id)  # someone wrote meanwhile: look again, at once
         except Unavailable as err:
             log.warning("job %s: %s; nothing is judged until the database is back", job_id, err)
             self._hinted.add(job_id)

@@ -98,6 +98,8 @@ def beat(conn: Connection, who: Principal, report: Beat, now_ms: int) -> bool:
             )
         ).scalar()
         columns["ended_ranks"] = [*(known or ()), *ended]
+    if any(note.get("kind") == "hung" and note.get("whole_node") for note in report.notes):
+        columns["hung_ms"] = now_ms
     if not orders.report(conn, attempt["id"], report.node, report.seq, columns):
         return False
     for note in report.notes:

@@ -19,6 +19,7 @@ from windlass.core.errors import Conflict, InvalidInput, Unavailable
 from windlass.core.events import EventView
 from windlass.core.jobs import JobDetail, JobSpec, JobState, JobView
 from windlass.core.strict import Line, Strict
+from windlass.engines.base import Engine
 from windlass.server import failpoints
 from windlass.server.access.calls import Call, spend
 from windlass.server.clock import stamp
@@ -31,7 +32,6 @@ from windlass.server.jobs.stream import follow_job
 from windlass.server.jobs.tables import workers
 from windlass.server.jobs.why import Why, why
 from windlass.server.logs import reader
-from windlass.server.nodes import service as node_service
 from windlass.server.parts import Parts, Wired
 from windlass.server.runs import service as runs
 
@@ -131,24 +131,25 @@ async def submit(
     """Accept a job; durable when answered. The same key with the same body gives the first
     answer again."""
     _own_project(call, body.spec)
-    nodes = await parts.store.read(node_service.ready)
-    framework = service.check(body.spec, nodes)
+    framework = service.check(body.spec, await parts.nodes.ready())
     if body.dry_run:
         call.changed_nothing()
         found = DryRun(
             spec=body.spec, framework=framework, fits=True, starts=_starts(parts, body.spec)
         )
         return JSONResponse(found.model_dump(mode="json"))
-    digest = service.digest_of(body.model_dump(mode="json"))
+    raw = body.model_dump(mode="json")
+    digest = service.digest_of(raw)
     now = parts.clock.now_ms()
     answer, new = await parts.store.write(
         _spending(
             call,
             lambda conn: service.submit(
-                conn, call.principal, body.spec, framework, key=key, digest=digest, now_ms=now
+                conn, call.principal, body.spec, framework, key=key, digest=digest, now_ms=now,
+                raw=raw["spec"],
             ),
         )
-    )
+    )  # fmt: skip
     failpoints.passing("after-submit-commit")
     if not new:
         response.headers["Idempotent-Replay"] = "true"
@@ -275,8 +276,7 @@ async def rerun(
         JobSpec.model_validate(found["spec"]), dict(body.params), dict(body.changes)
     )
     _own_project(call, spec)
-    nodes = await parts.store.read(node_service.ready)
-    framework = service.check(spec, nodes)
+    framework = service.check(spec, await parts.nodes.ready())
     digest = service.digest_of({"rerun": found["id"], **body.model_dump(mode="json")})
     now = parts.clock.now_ms()
     answer, _ = await parts.store.write(
@@ -295,15 +295,17 @@ async def rerun(
 async def remove(call: Write, parts: Wired, ref: JobRef) -> Response:
     """Remove a finished job with its files, logs and metrics."""
 
-    def away(conn: Connection) -> tuple[str, list[str]]:
+    def look(conn: Connection) -> tuple[str, list[str]]:
         job = service.find(conn, call.principal, ref)
-        return job["id"], service.remove(conn, job["id"])
+        return job["id"], service.removable(conn, job["id"])
 
-    job_id, attempts = await parts.store.write(_spending(call, away))
-    await parts.tracking.write(lambda conn: runs.forget(conn, [job_id]))
+    job_id, attempts = await parts.store.read(look)
     for engine in parts.engines.values():
         for attempt in attempts:
-            await engine.forget(attempt)
+            await _forget(engine, attempt)
+    now = parts.clock.now_ms()
+    await parts.store.write(_spending(call, lambda conn: service.remove(conn, job_id, now)))
+    await parts.tracking.write(lambda conn: runs.forget(conn, [job_id]))
     return Response(status_code=204)
 
 
@@ -470,6 +472,7 @@ async def logs(
     return StreamingResponse(_in_pages(produce), media_type=kind)
 
 
+_LEAVING_SECONDS = 15
 _LIVE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -518,6 +521,16 @@ async def _wish(
     )
     parts.reconcile.hint(row["id"])
     return views.job_view(row)
+
+
+async def _forget(engine: Engine, attempt_id: str) -> None:
+    """Remove an attempt's files. Its worker may be on its way out still, for some seconds."""
+    for _ in range(_LEAVING_SECONDS * 4):
+        try:
+            return await engine.forget(attempt_id)
+        except Conflict:
+            await asyncio.sleep(0.25)
+    await engine.forget(attempt_id)
 
 
 def _spending(call: Call, fn: Callable[[Connection], T]) -> Callable[[Connection], T]:

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Select, delete, func, insert, select
+from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select
 
 from windlass.contracts import registry
 from windlass.core.access import Principal
@@ -31,6 +31,7 @@ from windlass.core.explain import explain
 from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState
 from windlass.core.resources import Node
 from windlass.scheduler.core import never_fits
+from windlass.server import feed
 from windlass.server.access.tables import projects, users
 from windlass.server.bundles.tables import bundles
 from windlass.server.events.tables import events
@@ -40,6 +41,10 @@ from windlass.server.jobs.tables import attempts, checkpoints, idempotency, jobs
 
 Row = dict[str, Any]
 _choose = random.SystemRandom()
+_KEEP_KEY = insert(idempotency)
+_OF_KEY = select(idempotency.c.digest, idempotency.c.answer, idempotency.c.job_id).where(
+    idempotency.c.project_id == bindparam("project"), idempotency.c.key == bindparam("key")
+)
 
 
 def digest_of(request: Any) -> str:
@@ -106,8 +111,10 @@ def submit(
     digest: str,
     now_ms: int,
     rerun_of: str | None = None,
+    raw: Row | None = None,
 ) -> tuple[Row, bool]:
-    """(the answer, whether it is new). Raises KeyReused, BundleMissing."""
+    """(the answer, whether it is new). Raises KeyReused, BundleMissing. `raw` is the spec as
+    JSON, from a caller who has it."""
     if key is not None:
         known = replayed(conn, who, key, digest)
         if known is not None:
@@ -129,7 +136,7 @@ def submit(
             "name": spec.name or naming.invent(_choose),
             "state": (JobState.HELD if spec.hold else JobState.QUEUED).value,
             "framework": framework,
-            "spec": spec.model_dump(mode="json"),
+            "spec": raw or spec.model_dump(mode="json"),
             "members": sum(role.count for role in spec.roles.values()),
             "gpus": sum(role.count * role.gpus for role in spec.roles.values()),
             "bundle": bundle,
@@ -148,29 +155,22 @@ def submit(
     answer = views.job_view(full).model_dump(mode="json")
     if key is not None:
         conn.execute(
-            insert(idempotency).values(
-                project_id=who.project_id,
-                key=key,
-                digest=digest,
-                status=201,
-                answer=answer,
-                job_id=job_id,
-            )
+            _KEEP_KEY,
+            {
+                "project_id": who.project_id,
+                "key": key,
+                "digest": digest,
+                "status": 201,
+                "answer": answer,
+                "job_id": job_id,
+            },
         )
     return answer, True
 
 
 def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Row | None:
     """The first answer to this key, if there was one."""
-    known = (
-        conn.execute(
-            select(idempotency).where(
-                idempotency.c.project_id == who.project_id, idempotency.c.key == key
-            )
-        )
-        .mappings()
-        .first()
-    )
+    known = conn.execute(_OF_KEY, {"project": who.project_id, "key": key}).mappings().first()
     if known is None:
         return None
     if known["digest"] != digest:
@@ -337,27 +337,39 @@ def changed(spec: JobSpec, params: Row, changes: Row) -> JobSpec:
         raise explain(err.errors(), JobSpec) from err
 
 
-def remove(conn: Connection, job_id: str) -> list[str]:
-    """Take a finished job out; returns its attempts, whose files the caller then removes."""
-    job = moves.load(conn, job_id)
-    if JobState(job["state"]) not in TERMINAL:
+def removable(conn: Connection, job_id: str) -> list[str]:
+    """The attempts of a finished job, whose files go before its rows do: rows without files can
+    be removed again, files without rows would stay for ever. Raises NotFound, Conflict."""
+    job = conn.execute(select(jobs.c.name, jobs.c.state).where(jobs.c.id == job_id)).first()
+    if job is None:
+        raise NotFound(f"no job {job_id}")
+    if JobState(job.state) not in TERMINAL:
         raise Conflict(
-            f"job {job['name']} is {job['state']}",
-            hint=f"stop it first: windlass stop {job['name']}",
+            f"job {job.name} is {job.state}", hint=f"stop it first: windlass stop {job.name}"
         )
-    ids = list(conn.execute(select(attempts.c.id).where(attempts.c.job_id == job_id)).scalars())
-    remove_rows(conn, [job_id])
-    return ids
+    return list(conn.execute(select(attempts.c.id).where(attempts.c.job_id == job_id)).scalars())
 
 
-def remove_rows(conn: Connection, job_ids: Sequence[str]) -> None:
-    """Every row of these jobs, children first."""
+def remove(conn: Connection, job_id: str, now_ms: int) -> None:
+    """Take a finished job out, its files being gone. Finished is for ever: no lock is needed."""
+    removable(conn, job_id)
+    remove_rows(conn, [job_id], now_ms)
+
+
+def remove_rows(conn: Connection, job_ids: Sequence[str], now_ms: int) -> None:
+    """Every row of these jobs, children first. Their events go with them, so one of no job's
+    own says that they are gone: who has not heard of their end would keep their place for ever."""
     of_attempts = select(attempts.c.id).where(attempts.c.job_id.in_(job_ids))
     for table in (orders, workers):
         conn.execute(delete(table).where(table.c.attempt_id.in_(of_attempts)))
     for child in (attempts, checkpoints, idempotency, events):
         conn.execute(delete(child).where(child.c.job_id.in_(job_ids)))
     conn.execute(delete(jobs).where(jobs.c.id.in_(job_ids)))
+    for job_id in job_ids:
+        feed.append(
+            conn, job_id=None, project_id="", seq=0, attempt=None, kind="removed", at_ms=now_ms,
+            state=None, reason="", data={"job": job_id},
+        )  # fmt: skip
 
 
 def _variables(spec: JobSpec) -> set[str]:

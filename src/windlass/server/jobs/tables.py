@@ -128,6 +128,7 @@ workers = Table(
     Column("beat_ms", Millis),
     Column("ranks", Json),  # of the newest beat
     Column("ended_ranks", Json),  # ranks that ended while others of this worker go on
+    Column("hung_ms", Millis),  # when it last said that no rank of its node moves
     Column("record", Json),  # the exit record
 )
 

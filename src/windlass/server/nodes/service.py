@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,11 @@ from sqlalchemy import Connection, insert, select, update
 from windlass.core.resources import Node
 from windlass.server import feed
 from windlass.server.nodes.tables import nodes
+from windlass.server.store.base import Store
+from windlass.server.store.hints import touch
+
+TOPIC = "nodes"
+KNOWN_SECONDS = 2.0
 
 
 def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -> bool:
@@ -75,6 +81,31 @@ def ready(conn: Connection) -> list[Node]:
     return [Node.model_validate(offer) for offer in rows]
 
 
+class ReadyNodes:
+    """The nodes that are ready, as every submit wants to know them. Read anew after a change
+    that this server made, and otherwise every few seconds: another server may write too."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: list[Node] = []
+        self._until = 0.0
+        store.listen(TOPIC, self.forget)
+
+    def forget(self) -> None:
+        self._until = 0.0
+
+    async def ready(self) -> list[Node]:
+        now = time.monotonic()
+        if now >= self._until:
+            self._until = now + KNOWN_SECONDS  # first: a change while we read is not missed
+            try:
+                self._known = await self._store.read(ready)
+            except BaseException:
+                self.forget()
+                raise
+        return self._known
+
+
 def _set(conn: Connection, engine: str, name: str, values: dict[str, Any]) -> None:
     conn.execute(
         update(nodes).where(nodes.c.engine == engine, nodes.c.name == name).values(**values)
@@ -82,6 +113,7 @@ def _set(conn: Connection, engine: str, name: str, values: dict[str, Any]) -> No
 
 
 def _event(conn: Connection, name: str, state: str, reason: str, now_ms: int) -> None:
+    touch(conn, TOPIC)
     feed.append(
         conn, job_id=None, project_id="", seq=0, attempt=None, kind="node", at_ms=now_ms,
         state=state, reason=reason, data={"node": name},

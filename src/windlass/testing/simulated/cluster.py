@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from windlass.core.errors import Fenced, WindlassError
+from windlass.core.errors import Conflict, Fenced, WindlassError
 from windlass.core.resources import Node, Resources
 from windlass.engines.base import LaunchFailed, LaunchPlan, Seen, Sight
 from windlass.testing.simulated.evidence import Evidence, Interval
@@ -128,7 +128,7 @@ class FakeWorker:
         self._note(f"record {self.record and self.record['outcome']}")
         try:
             async with asyncio.timeout(10):
-                record = self.record or {}
+                record: dict[str, Any] = self.record or {}
                 await self._report(lambda seq: self._cluster.calls.ended(self, seq, record))
         except (TimeoutError, WindlassError):
             pass  # the record is on its disk
@@ -251,7 +251,9 @@ class FakeWorker:
         self._cluster.tell(self.attempt_id)
 
     def _note(self, what: str) -> None:
-        self._cluster.evidence.note(f"worker {self.node}", f"{self.job_id[:4]}/{self.attempt} {what}")
+        self._cluster.evidence.note(
+            f"worker {self.node}", f"{self.job_id[:4]}/{self.attempt} {what}"
+        )
 
 
 class Cluster:
@@ -363,7 +365,8 @@ class FakeEngine:
         await self._process.point("before-forget")
         for place in [place for place in self._cluster.workers if place[0] == attempt_id]:
             worker = self._cluster.workers[place]
-            assert worker.gone and not worker.running, "forgotten while it runs"
+            if not worker.gone or worker.running:
+                raise Conflict(f"attempt {attempt_id} runs on {place[1]}")
             del self._cluster.workers[place]
 
     def _see(self, place: Place) -> Seen:

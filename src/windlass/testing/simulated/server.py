@@ -140,9 +140,10 @@ class Server:
         self.reconcile.hint(row["id"])
 
     async def remove(self, job_id: str) -> None:
-        attempts = await self.store.write(lambda conn: service.remove(conn, job_id))
-        for attempt in attempts:
+        for attempt in await self.store.read(lambda conn: service.removable(conn, job_id)):
             await self._engine.forget(attempt)
+        now = self.clock.now_ms()
+        await self.store.write(lambda conn: service.remove(conn, job_id, now))
 
     async def follow(self, cursor: int, got: Callable[[Any], None]) -> None:
         """Send events after `cursor` until the connection breaks."""
@@ -166,7 +167,7 @@ class Server:
             reports.register(conn, _caller(who), body, now)
             return reports.rendezvous(conn, _caller(who), who.node) is not None
 
-        whole = await self._keep("register", who, write)
+        whole = bool(await self._keep("register", who, write))
         self.reconcile.hint(who.job_id)
         return whole
 

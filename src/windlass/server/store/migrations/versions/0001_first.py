@@ -282,6 +282,7 @@ def upgrade() -> None:
         sa.Column("beat_ms", sa.BigInteger(), nullable=True),
         sa.Column("ranks", sa.Text(), nullable=True),
         sa.Column("ended_ranks", sa.Text(), nullable=True),
+        sa.Column("hung_ms", sa.BigInteger(), nullable=True),
         sa.Column("record", sa.Text(), nullable=True),
         sa.ForeignKeyConstraint(
             ["attempt_id"], ["attempts.id"], name=op.f("fk_workers_attempt_id_attempts")

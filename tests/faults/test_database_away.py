@@ -1,0 +1,141 @@
+"""PostgreSQL stops, or a connection is cut in the middle of a commit: R-F10, R-F12."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from conftest import checked
+
+from windlass.testing import invariants
+from windlass.testing.platform import Platform, wait_for
+from windlass.testing.postgres import PostgresServer
+from windlass.testing.proxy import Proxy
+
+only_postgres = pytest.mark.parametrize("dialect", ["postgresql"])
+
+
+class Load:
+    """Readers and submitters that ask on and keep every answer."""
+
+    def __init__(self, platform: Platform, job_id: str) -> None:
+        self.platform = platform
+        self.job_id = job_id
+        self.answers: list[tuple[float, httpx.Response]] = []
+        self.acked: dict[str, str] = {}
+        self._over = threading.Event()
+
+    @contextmanager
+    def running(self) -> Iterator[Load]:
+        threads = [threading.Thread(target=self._ask, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join(60)
+
+    def _ask(self, number: int) -> None:
+        turn = 0
+        while not self._over.is_set():
+            turn += 1
+            key = f"load-{number}-{turn}"
+            submit = {"spec": {"run": ["true"], "name": key, "hold": True}}
+            for method, path, body in (
+                ("GET", f"/jobs/{self.job_id}", None),
+                ("POST", "/jobs", submit),
+                ("GET", "/jobs?limit=5", None),
+                ("GET", "/status", None),
+            ):
+                answer = self.platform.call(
+                    method, path, body, headers={"Idempotency-Key": key} if body else None
+                )
+                self.answers.append((time.monotonic(), answer))
+                if body and answer.status_code == 201:
+                    self.acked[key] = answer.json()["id"]
+            time.sleep(0.05)
+
+
+@only_postgres
+def test_r_f10_while_the_database_is_away_nothing_is_judged(
+    any_platform: Platform, postgres: PostgresServer
+) -> None:
+    platform = any_platform
+    runs_on, ends_meanwhile = platform.gate("on"), platform.gate("ends")
+    long = platform.witness("until", runs_on)
+    short = platform.witness("until", ends_meanwhile, 3)
+    for job in (long, short):
+        platform.wait_state(job, "running")
+    with Load(platform, long.id).running() as load:
+        wait_for(lambda: len(load.acked) > 5, 20, "the load is on")
+        postgres.kill()
+        try:
+            ends_meanwhile.touch()
+            wait_for(lambda: platform.said(short, "ended"), 20, "one ends without a database")
+            wait_for(
+                lambda: sum(a.status_code == 503 for _, a in list(load.answers)) > 10,
+                20,
+                "the API says that it is away",
+            )
+            time.sleep(2)
+        finally:
+            postgres.start()
+        back = time.monotonic()
+        wait_for(
+            lambda: any(at > back and a.status_code == 201 for at, a in list(load.answers)),
+            10,
+            "submits are taken again",
+        )
+    codes = Counter(answer.status_code for _, answer in load.answers)
+    print(f"answers: {dict(codes)}")
+    assert set(codes) == {200, 201, 503}, [
+        (a.status_code, a.text) for _, a in load.answers if a.status_code not in (200, 201, 503)
+    ]
+    away = [answer for _, answer in load.answers if answer.status_code == 503]
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in away)
+    assert all(answer.json()["error"]["code"] == "unavailable" for answer in away)
+    invariants.accepted(platform, load.acked)
+    over = platform.wait(short)
+    assert (over.state, over.exit_code, over.attempt) == ("failed", 3, 1)
+    assert platform.client.jobs.get(long.id).state == "running"
+    runs_on.touch()
+    over = platform.wait(long)
+    assert (over.state, over.attempt) == ("succeeded", 1)
+
+
+@pytest.fixture
+def proxied(
+    tmp_path: Path, postgres: PostgresServer, database_url: str
+) -> Iterator[tuple[Platform, Proxy]]:
+    with Proxy(postgres.socket) as proxy:
+        name = database_url.partition("?")[0].rpartition("/")[2]
+        url = postgres.url(name, host="127.0.0.1", port=proxy.port)
+        for platform in checked(Platform(tmp_path / "home", database=url)):
+            yield platform, proxy
+            proxy.heal()
+
+
+@only_postgres
+def test_r_f12_a_submit_cut_anywhere_is_settled_by_its_key(
+    proxied: tuple[Platform, Proxy], dice: random.Random
+) -> None:
+    platform, proxy = proxied
+    acked: dict[str, str] = {}
+    for number in range(25):
+        key = f"cut-{number}"
+        proxy.cut_after(dice.randrange(1, 6000), dice.choice(("up", "down")))
+        spec = {"run": ["true"], "name": key, "hold": True}
+        acked[key] = platform.client.jobs.submit(spec, idempotency_key=key).id
+    proxy.heal()
+    print(f"{proxy.cuts} cuts")
+    assert proxy.cuts >= 10
+    invariants.accepted(platform, acked)

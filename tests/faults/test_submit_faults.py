@@ -1,0 +1,84 @@
+"""Submits that come twice, at once, or differ: R-F23."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from windlass.testing import invariants
+from windlass.testing.platform import Platform
+
+
+def body(name: str, **more: object) -> dict[str, object]:
+    return {"spec": {"run": ["true"], "name": name, "hold": True, **more}}
+
+
+def test_r_f23_a_hundred_submits_with_one_key_make_one_job(any_platform: Platform) -> None:
+    platform = any_platform
+    headers = {"Idempotency-Key": "same"}
+
+    def submit(_: int) -> httpx.Response:
+        return platform.call("POST", "/jobs", body("same"), headers=headers)
+
+    with ThreadPoolExecutor(25) as pool:
+        answers = list(pool.map(submit, range(100)))
+    assert Counter(answer.status_code for answer in answers) == {201: 100}
+    assert len({answer.content for answer in answers}) == 1, "each is the first answer again"
+    replays = Counter(answer.headers.get("idempotent-replay") for answer in answers)
+    assert replays == {None: 1, "true": 99}
+    invariants.accepted(platform, {"same": answers[0].json()["id"]})
+
+
+def test_r_f23_a_key_used_for_another_request_is_refused(any_platform: Platform) -> None:
+    platform = any_platform
+    headers = {"Idempotency-Key": "k"}
+    first = platform.call("POST", "/jobs", body("first"), headers=headers)
+    other = platform.call("POST", "/jobs", body("first", ttl="1h"), headers=headers)
+    assert (first.status_code, other.status_code) == (201, 409)
+    assert other.json()["error"]["code"] == "idempotency-key-reused"
+    assert first.json()["id"] in other.json()["error"]["message"]
+    assert platform.call("POST", "/jobs", body("first"), headers=headers).json() == first.json()
+    [only] = platform.client.jobs.list(limit=10)
+    assert only.id == first.json()["id"]
+
+
+def test_r_f23_a_client_that_gave_up_waiting_may_ask_again(any_platform: Platform) -> None:
+    platform = any_platform
+    for number in range(10):
+        key = f"patience-{number}"
+        try:
+            platform.call(
+                "POST", "/jobs", body(key), headers={"Idempotency-Key": key},
+                seconds=0.001 * number,
+            )  # fmt: skip
+        except httpx.TimeoutException:
+            pass
+        job = platform.client.jobs.submit(body(key)["spec"], idempotency_key=key)  # type: ignore[arg-type]
+        invariants.accepted(platform, {key: job.id})
+
+
+@pytest.mark.parametrize("verb", ["stop", "release", "restart"])
+def test_wishes_at_once_from_many_are_one_wish(platform: Platform, verb: str) -> None:
+    gate = platform.gate()
+    job = platform.witness(
+        "until", gate, hold=verb == "release", limits={"grace": "300ms"},
+    )  # fmt: skip
+    if verb != "release":
+        platform.wait_state(job, "running")
+
+    def wish(_: int) -> int:
+        return platform.call("POST", f"/jobs/{job.id}/{verb}", {}).status_code
+
+    with ThreadPoolExecutor(10) as pool:
+        found = Counter(pool.map(wish, range(30)))
+    assert set(found) <= {200, 409}, found
+    assert found[200] >= 1
+    if verb == "stop":
+        assert platform.wait(job).state == "cancelled"
+        return
+    platform.wait_state(job, "running")
+    gate.touch()
+    assert platform.wait(job).state == "succeeded"
