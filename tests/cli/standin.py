@@ -194,7 +194,7 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             words = [unquote(word) for word in parts.path.removeprefix("/api/v1/").split("/")]
             query = {name: values[0] for name, values in parse_qs(parts.query).items()}
             if words == ["health"]:
-                return self.answer(200, {"ok": True, "version": "0.1.0", "pid": os.getpid()})
+                return self.answer(200, {"ok": True, "version": "0.1.0"})
             self.check(body)
             match self.command, words:
                 case "GET", ["status"]:
@@ -345,7 +345,10 @@ def write_files(home: Path, url: str) -> None:
     handle = os.open(home / "credentials.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:
         json.dump(credentials, file)
-    about = {"pid": os.getpid(), "start_time": 0, "boot_id": "", "url": url, "version": "0.1.0"}
+    stat = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    about = {"pid": os.getpid(), "start_time": int(stat[19]), "boot_id": boot_id, "url": url,
+             "version": "0.1.0"}  # fmt: skip
     temporary = home / "server.json.tmp"
     temporary.write_text(json.dumps(about))
     temporary.rename(home / "server.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -53,6 +54,19 @@ def test_a_server_that_dies_at_its_start_shows_its_last_words(home: Path) -> Non
 def test_a_left_over_file_is_not_a_server(home: Path) -> None:
     (home / "server.json").write_text('{"pid": 1, "url": "http://127.0.0.1:9"}')
     assert local.find() is None
+
+
+def test_a_pid_used_again_by_a_stranger_is_never_stopped(
+    home: Path, server: StandIn, cli: Call
+) -> None:
+    """Once `down` believed a left-over file because another home's server had its port."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        about = {"pid": stranger.pid, "start_time": 1, "boot_id": "", "url": server.url}
+        (home / "server.json").write_text(json.dumps(about))
+        assert local.find() is None
+        assert "nothing to stop" in cli("down").err
+        assert stranger.poll() is None
+        stranger.communicate(b"\n", timeout=20)
 
 
 def test_up_is_harmless_when_up_and_down_when_down(started: local.Server, cli: Call) -> None:

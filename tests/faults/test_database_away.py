@@ -12,7 +12,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import checked
 
 from windlass.testing import invariants
 from windlass.testing.platform import Platform, wait_for
@@ -119,9 +118,10 @@ def proxied(
     with Proxy(postgres.socket) as proxy:
         name = database_url.partition("?")[0].rpartition("/")[2]
         url = postgres.url(name, host="127.0.0.1", port=proxy.port)
-        for platform in checked(Platform(tmp_path / "home", database=url)):
+        with Platform(tmp_path / "home", database=url) as platform:
             yield platform, proxy
             proxy.heal()
+            invariants.check(platform)
 
 
 @only_postgres

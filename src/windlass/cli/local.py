@@ -36,17 +36,14 @@ def find() -> Server | None:
     """The server that answers for this home now."""
     home = data_dir()
     about = _about(home)
-    if not about:
-        return None
+    if not about or not _same_process(about):
+        return None  # and whatever answers at that address now is another home's
     try:
         with Http(about["url"], patience_seconds=0.0, timeout_seconds=5.0) as http:
             health = http.get("/health", signed=False)
     except WindlassError:
         return None
     if not isinstance(health, dict) or not health.get("ok"):
-        return None
-    # Another home's server may have taken the port of one that died here.
-    if "pid" in health and health["pid"] != about["pid"]:
         return None
     return Server(about["pid"], about["url"], str(health.get("version", "")), home)
 
@@ -152,6 +149,28 @@ def _about(home: Path) -> dict[str, Any] | None:
     if not isinstance(about, dict) or not isinstance(about.get("pid"), int):
         return None
     return about if isinstance(about.get("url"), str) else None
+
+
+def _same_process(about: dict[str, Any]) -> bool:
+    """Whether the pid is still the process that wrote the file: pids are used again, and `down`
+    must never end a stranger."""
+    if sys.platform.startswith("linux"):
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            stat = Path(f"/proc/{about['pid']}/stat").read_text()
+        except OSError:
+            return False
+        fields = stat.rpartition(")")[2].split()
+        dead = fields[0] in ("Z", "X")
+        same = int(fields[19]) == about.get("start_time") and about.get("boot_id") in ("", boot)
+        return same and not dead
+    import psutil
+
+    try:
+        created = psutil.Process(about["pid"]).create_time()
+    except psutil.NoSuchProcess:
+        return False
+    return abs(created - float(about.get("start_time") or 0)) < 2.0
 
 
 def _apart() -> dict[str, Any]:

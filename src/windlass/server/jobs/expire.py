@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, delete, func, select
 
+from windlass.core.errors import Conflict
 from windlass.core.jobs import TERMINAL
 from windlass.engines.base import Engine
 from windlass.server.clock import Clock
@@ -20,6 +22,8 @@ from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.runs import service as runs
 from windlass.server.settings import DAY_MS
 from windlass.server.store.base import Store
+
+log = logging.getLogger("windlass.expire")
 
 _BATCH = 50
 _SHARE = 0.25
@@ -53,20 +57,33 @@ class Expire:
             began = time.monotonic()
             due = await self._store.read(self._due)
             if not due:
+                if await self._store.read(self._has_old_events):
+                    await self._store.write(self._remove_old_events)
                 following = await self._store.read(_next_expiry)
                 wait = _AGAIN_MS if following is None else following - self._clock.now_ms()
                 return max(0, min(wait, _AGAIN_MS))
-            for job_id, attempt_ids in due.items():
-                for attempt_id in attempt_ids:
-                    for engine in self._engines.values():
-                        await engine.forget(attempt_id)
-                folder = self._job_folder(job_id)
-                if folder.exists():
-                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-            ids = list(due)
+            ids = [
+                job_id for job_id, ours in due.items() if await self._remove_files(job_id, ours)
+            ]
+            if not ids:
+                return _AGAIN_MS
             await self._tracking.write(partial(runs.forget, job_ids=ids))
             await self._store.write(partial(self._remove, ids=ids))
             await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
+
+    async def _remove_files(self, job_id: str, attempt_ids: list[str]) -> bool:
+        """False when something of the job is still there: it is left for the next time."""
+        try:
+            for attempt_id in attempt_ids:
+                for engine in self._engines.values():
+                    await engine.forget(attempt_id)
+        except Conflict as err:
+            log.warning("job %s is due for removal, but: %s", job_id, err)
+            return False
+        folder = self._job_folder(job_id)
+        if folder.exists():
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        return True
 
     def _due(self, conn: Connection) -> dict[str, list[str]]:
         now = self._clock.now_ms()
@@ -84,11 +101,19 @@ class Expire:
             due[job_id].append(attempt_id)
         return due
 
+    def _has_old_events(self, conn: Connection) -> bool:
+        return (
+            conn.execute(select(events.c.id).where(*self._old_events()).limit(1)).first()
+            is not None
+        )
+
     def _remove_old_events(self, conn: Connection) -> None:
-        """Events of no job (nodes, removals) go with nobody: they go by age."""
         self._guard(conn)
-        old = self._clock.now_ms() - _EVENT_AGE_MS
-        conn.execute(delete(events).where(events.c.job_id.is_(None), events.c.at_ms < old))
+        conn.execute(delete(events).where(*self._old_events()))
+
+    def _old_events(self) -> tuple[ColumnElement[bool], ...]:
+        """Events of no job (nodes, removals) go with nobody: they go by age."""
+        return events.c.job_id.is_(None), events.c.at_ms < self._clock.now_ms() - _EVENT_AGE_MS
 
     def _remove(self, conn: Connection, ids: list[str]) -> None:
         self._guard(conn)

@@ -225,8 +225,9 @@ def _keep_note(
 
 def _sentence(kind: str, note: Mapping[str, Any]) -> str:
     if kind == "hung":
-        minutes = int(note.get("idle_ms", 0)) / 60_000
-        return f"rank {note.get('rank')} made no progress for {minutes:.1f} minutes"
+        seconds = int(note.get("idle_ms", 0)) / 1000
+        long = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"
+        return f"rank {note.get('rank')} made no progress for {long}"
     if kind == "bad-checkpoint":
         return f"checkpoint {note.get('path')} left aside: {note.get('reason')}"
     if kind == "dropped":

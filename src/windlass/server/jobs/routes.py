@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from sqlalchemy import Connection, select
+from sqlalchemy.exc import IntegrityError
 
 from windlass.core.access import Right
 from windlass.core.errors import Conflict, InvalidInput, Unavailable
@@ -141,7 +142,8 @@ async def submit(
     raw = body.model_dump(mode="json")
     digest = service.digest_of(raw)
     now = parts.clock.now_ms()
-    answer, new = await parts.store.write(
+    answer, new = await _accept(
+        parts,
         _spending(
             call,
             lambda conn: service.submit(
@@ -279,7 +281,8 @@ async def rerun(
     framework = service.check(spec, await parts.nodes.ready())
     digest = service.digest_of({"rerun": found["id"], **body.model_dump(mode="json")})
     now = parts.clock.now_ms()
-    answer, _ = await parts.store.write(
+    answer, _ = await _accept(
+        parts,
         _spending(
             call,
             lambda conn: service.submit(
@@ -531,6 +534,15 @@ async def _forget(engine: Engine, attempt_id: str) -> None:
         except Conflict:
             await asyncio.sleep(0.25)
     await engine.forget(attempt_id)
+
+
+async def _accept(parts: Parts, submit: Callable[[Connection], T]) -> T:
+    """Run a submit. When another with the same key was faster by a moment (PostgreSQL), again:
+    then it is a replay."""
+    try:
+        return await parts.store.write(submit)
+    except IntegrityError:
+        return await parts.store.write(submit)
 
 
 def _spending(call: Call, fn: Callable[[Connection], T]) -> Callable[[Connection], T]:

@@ -106,7 +106,7 @@ def _running(job: Row, workers: Sequence[Row], hung: Sequence[Row], now_ms: int)
     if hung:
         event = hung[-1]
         stacks = [
-            f"rank {stack.get('rank')}: {_last_line(str(stack.get('text', '')))}"
+            f"rank {stack.get('rank')}: {_where(str(stack.get('text', '')))}"
             for stack in event["data"].get("stacks", ())
         ]
         return (
@@ -160,6 +160,11 @@ def _since(then_ms: int | None, now_ms: int) -> str:
     return f"{max(0, now_ms - (then_ms or now_ms)) / 1000:.0f} s"
 
 
-def _last_line(text: str) -> str:
-    found = [line.strip() for line in text.splitlines() if line.strip()]
-    return found[-1] if found else ""
+def _where(stack: str) -> str:
+    """The innermost frame of the main thread: both py-spy and faulthandler write it first."""
+    lines = [line.strip() for line in stack.splitlines() if line.strip()]
+    heads = [i for i, line in enumerate(lines) if line.startswith(("Thread ", "Current thread "))]
+    main = [i for i in heads if "MainThread" in lines[i]] or heads[-1:]
+    if not main:
+        return lines[-1] if lines else ""
+    return lines[min(main[0] + 1, len(lines) - 1)]

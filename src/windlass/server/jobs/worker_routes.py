@@ -159,10 +159,8 @@ async def wait_for_orders(
     attempt_id = call.principal.attempt_id or ""
 
     def read(conn: Connection) -> list[dict[str, Any]] | None:
-        found = orders.pending(conn, attempt_id, node, after)
-        if not found:
-            orders.current(conn, attempt_id)
-        return found or None
+        orders.current(conn, attempt_id)
+        return orders.pending(conn, attempt_id, node, after) or None
 
     found = await parts.hub.until(
         "orders:" + attempt_id,

@@ -159,7 +159,7 @@ class FakeWorker:
     async def _listen(self) -> None:
         """Asks for orders now and then."""
         while self._order is None:
-            await asyncio.sleep(0.5 + 2 * self._chance.random())
+            await asyncio.sleep(0.5 + 3 * self._chance.random())
             if self.fate.deaf:
                 continue
             try:

@@ -12,6 +12,8 @@ from windlass.core.errors import WindlassError
 from windlass.testing.simulated.process import Process
 
 T = TypeVar("T")
+LATEST = 40.0
+"""Seconds that a message may be on its way."""
 
 
 class Reachable(Protocol):
@@ -91,7 +93,7 @@ class Network(Generic[S]):
 
     def _delay(self) -> float:
         if self._chance.random() < self._weather.late:
-            return self._chance.random() * 40
+            return self._chance.random() * LATEST
         return 0.001 + self._chance.random() * 0.02
 
 

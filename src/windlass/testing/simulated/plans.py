@@ -136,7 +136,7 @@ def storm(seed: int, *, servers: int | None = None) -> Plan:
     draw = random.Random(f"storm {seed}")
     nodes = _nodes(draw.choice((1, 2, 2, 3)), slots=draw.choice((2, 4)))
     jobs = tuple(_drawn_job(draw, index, len(nodes)) for index in range(draw.randint(2, 4)))
-    heals = draw.uniform(15, 40)
+    heals = draw.uniform(10, 30)
     drawn = draw.choice((1, 1, 2))
     count = drawn if servers is None else servers
     rough = draw.random()
