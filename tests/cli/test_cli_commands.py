@@ -178,7 +178,9 @@ def test_logs_follow_one_rank_with_the_jobs_code(cli: Call, server: StandIn) -> 
     done = cli("logs", "-f", "--rank", "1", job["id"])
     assert (done.code, done.out) == (9, "one\n")
     assert cli("logs", "-f", "--rank", "worker-0", job["id"]).out == "zero\n"
-    assert cli("logs", "-f", "--tail", "3", job["id"]).code == 2
+    assert cli("logs", "-f", "--grep", "^z", job["id"]).out == "worker-0 │ zero\n"
+    assert cli("logs", "-f", "--grep", "(", job["id"]).code == 2
+    assert cli("logs", "-f", "--attempt", "1", job["id"]).code == 2
     wrong = cli("logs", "--rank", "7", job["id"])
     assert wrong.code == 2 and "no rank '7'; there are 0 to 1: worker-0, worker-1" in wrong.err
 

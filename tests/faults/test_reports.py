@@ -75,14 +75,14 @@ def test_r_f24_a_repeated_or_late_report_changes_nothing(impostor: Impostor) -> 
 
 def test_r_f24_spool_lines_sent_again_count_once(impostor: Impostor) -> None:
     lines = [
-        {"t": step, "kind": "metric", "step": step, "values": {"loss": 1.0}} for step in range(5)
+        {"t": step, "kind": "metric", "step": step, "values": {"loss": 1.0}} for step in range(7)
     ]
     for _ in range(3):
-        answer = impostor.post("spool", FAR, rank=0, offset=0, end=500, lines=lines)
+        answer = impostor.post("spool", FAR, rank=0, offset=0, end=500, lines=lines[:5])
         assert answer.status_code == 200, answer.text
-    more = impostor.post("spool", FAR + 1, rank=0, offset=500, end=1000, lines=lines[:2])
+    more = impostor.post("spool", FAR + 1, rank=0, offset=500, end=1000, lines=lines[5:])
     assert more.json() == {"offset": 1000}
-    late = impostor.post("spool", FAR + 2, rank=0, offset=0, end=500, lines=lines)
+    late = impostor.post("spool", FAR + 2, rank=0, offset=0, end=500, lines=lines[:5])
     assert late.json() == {"offset": 1000}
     [series] = impostor.platform.client.jobs.metrics(impostor.job.id, key="loss")
     assert len(series["points"]) == 7
@@ -100,7 +100,7 @@ def test_r_f24_an_attempt_that_is_over_is_refused_whatever_it_says(impostor: Imp
     answers = {
         "beat": impostor.post("beat", FAR, notes=[{"kind": "note", "text": "I live"}]),
         "started": impostor.post("started", FAR + 1, ranks=[]),
-        "spool": impostor.post("spool", FAR + 2, rank=0, offset=0, end=9, lines=[{"kind": "metric"}]),
+        "spool": impostor.post("spool", FAR + 2, rank=0, offset=0, end=9, lines=[{}]),
         "ended": impostor.post("ended", FAR + 3, record=impostor.record("failed", 1)),
         "ended of the next": impostor.post(
             "ended", FAR + 4, attempt=2, record=impostor.record("failed", 1, attempt=2)

@@ -153,14 +153,23 @@ def sentence(event: dict[str, Any]) -> str:
     return f"{name}: {reason}" if reason else ""
 
 
-def follow(client: Client, job: Job, screen: Screen, *, words: bool = True) -> int:
-    """Until the end of the job; the exit code is the job's.
+def follow(
+    client: Client,
+    job: Job,
+    screen: Screen,
+    *,
+    words: bool = True,
+    since: str | None = None,
+    tail: int | None = None,
+) -> int:
+    """Until the end of the job; the exit code is the job's. `since` and `tail` leave out what was
+    before.
 
     Ctrl-C once detaches (101) and says how to come back; a second one within the same breath, or
     while that is being said, stops the job.
     """
     try:
-        ended = _until_end(client, job, screen, words)
+        ended = _until_end(client, job, screen, words, since, tail)
     except KeyboardInterrupt:
         screen.finish()
         return _detach(client, job, screen)
@@ -172,11 +181,13 @@ def follow(client: Client, job: Job, screen: Screen, *, words: bool = True) -> i
     return exits.of_job(ended)
 
 
-def _until_end(client: Client, job: Job, screen: Screen, words: bool) -> Job:
+def _until_end(
+    client: Client, job: Job, screen: Screen, words: bool, since: str | None, tail: int | None
+) -> Job:
     def broken(problem: WindlassError) -> None:
         screen.note("the server went away; the job goes on, waiting for the server …")
 
-    for message in client.jobs.stream(job.id, broken=broken):
+    for message in client.jobs.stream(job.id, since=since, tail=tail, broken=broken):
         if message.event == "log":
             screen.log(message.json())
         elif message.event == "event" and words:

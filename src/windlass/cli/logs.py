@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 
@@ -49,20 +50,21 @@ def command(
     """
     jobs = session.client.jobs
     detail = jobs.detail(session.ref(job))
-    narrowed = [name for name, value in (("--since", since), ("--grep", grep), ("-n", tail),
-                ("--attempt", attempt)) if value is not None]  # fmt: skip
-    if following and narrowed:
-        raise InvalidInput(f"-f follows everything from the start; not with {', '.join(narrowed)}")
+    if following and attempt is not None:
+        raise InvalidInput("-f follows the newest attempt and those after it; not with --attempt")
+    start = moments.since("--since", since) if since else None
     ranks = ranks_of(detail["spec"])
     rank = one_rank(rank, ranks) if rank else None
     screen = follow.Screen([rank] if rank else ranks, timestamps=timestamps)
     if following:
-        if rank or stream or session.form != "table":
-            screen = Only(screen, rank, stream, session.form != "table")
+        if rank or stream or grep or session.form != "table":
+            screen = Only(screen, rank, stream, pattern(grep), session.form != "table")
         sys.exit(
-            follow.follow(session.client, Job.read(detail), screen, words=sys.stderr.isatty())
-        )
-    start = moments.since("--since", since) if since else None
+            follow.follow(
+                session.client, Job.read(detail), screen, words=sys.stderr.isatty(),
+                since=start, tail=tail,
+            )
+        )  # fmt: skip
     for line in jobs.logs(
         detail["id"], rank=rank, stream=stream, since=start, grep=grep, tail=tail, attempt=attempt
     ):
@@ -85,15 +87,28 @@ def one_rank(word: str, ranks: Sequence[str]) -> str:
     raise InvalidInput(f"--rank: no rank {word!r}; there are 0 to {len(ranks) - 1}: {named}")
 
 
+def pattern(grep: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(grep) if grep else None
+    except re.error as err:
+        raise InvalidInput(f"--grep: not a regular expression: {err} (found {grep!r})") from None
+
+
 class Only(follow.Screen):
-    """A screen that shows one rank, or one stream, or every piece as JSON."""
+    """A screen that shows one rank, one stream, lines that match, or every piece as JSON."""
 
     def __init__(
-        self, inner: follow.Screen, rank: str | None, stream: str | None, as_json: bool
+        self,
+        inner: follow.Screen,
+        rank: str | None,
+        stream: str | None,
+        wanted: re.Pattern[str] | None,
+        as_json: bool,
     ) -> None:
         super().__init__(())
         self._inner = inner
-        self._rank, self._stream, self._json = rank, stream, as_json
+        self._rank, self._stream, self._wanted, self._json = rank, stream, wanted, as_json
+        self._parts: dict[tuple[object, object], str] = {}
 
     def log(self, data: dict[str, object]) -> None:
         if self._rank not in (None, data.get("rank")) or self._stream not in (
@@ -101,10 +116,22 @@ class Only(follow.Screen):
             data.get("stream"),
         ):
             return
+        if self._wanted is not None:
+            text = self._matching(data)
+            if not text:
+                return
+            data = {**data, "text": text}
         if self._json:
             click.echo(json.dumps(data, ensure_ascii=False))
         else:
             self._inner.log(data)
+
+    def _matching(self, data: dict[str, object]) -> str:
+        """The whole lines that match; half a line waits for its other half."""
+        assert self._wanted is not None
+        key = (data.get("rank"), data.get("stream"))
+        *lines, self._parts[key] = (self._parts.get(key, "") + str(data["text"])).split("\n")
+        return "".join(line + "\n" for line in lines if self._wanted.search(line))
 
     def note(self, text: str) -> None:
         self._inner.note(text)

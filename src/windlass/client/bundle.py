@@ -19,7 +19,7 @@ from typing import Any
 
 from windlass.client.http import Http, path_of
 from windlass.client.ignore import ALWAYS, FILES, Rule, ignored, rules
-from windlass.client.places import cache_dir, write_private
+from windlass.client.places import cache_dir, data_dir, write_private
 from windlass.core.errors import InvalidInput, TooLarge
 
 MAX_BYTES = 512 * 2**20
@@ -139,7 +139,7 @@ def scan(
             hint="go to the code's own directory, or name it: --code DIR, or --no-code",
         )
     walk = _Walk(str(base), max_files)
-    walk.directory("", rules([*ALWAYS, *ignore]))
+    walk.directory("", rules([*ALWAYS, *_own_data(base), *ignore]))
     total = sum(seen.st_size for _, seen in walk.found)
     if total > max_bytes:
         largest = sorted(walk.found, key=lambda item: -item[1].st_size)[:3]
@@ -156,6 +156,12 @@ def scan(
     )
     memory.save()
     return Bundle(base, files, tuple(walk.notes))
+
+
+def _own_data(base: Path) -> list[str]:
+    """A server's home below the code changes while it is read, and is nobody's code."""
+    home = data_dir()
+    return ["/" + home.relative_to(base).as_posix() + "/"] if base in home.parents else []
 
 
 def upload(http: Http, bundle: Bundle) -> int:

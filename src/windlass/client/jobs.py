@@ -234,22 +234,29 @@ class Jobs:
         ref: str,
         *,
         cursor: str | None = None,
+        since: str | None = None,
+        tail: int | None = None,
         patience_seconds: float = 600.0,
         broken: Callable[[WindlassProblem], None] | None = None,
     ) -> Iterator[Message]:
-        """Events, log output and the end of a job, as they happen; ends after `end`.
+        """Events, log output and the end of a job, as they happen; ends after `end`. With `since`
+        (ISO-8601) or `tail` (lines of each rank) it begins there, not at the beginning.
 
         A server that goes away and comes back is waited for, and nothing is delivered twice:
         each message has the cursor from which the next connection goes on.
         """
         lost_at: float | None = None
+        seen = Seen()
         while True:
             try:
-                for message in self._http.stream(
-                    path_of("jobs", ref, "stream"), {"cursor": cursor}
-                ):
+                query: dict[str, Any] = {"cursor": cursor}
+                if cursor is None:
+                    query |= {"since": since, "tail": tail}
+                for message in self._http.stream(path_of("jobs", ref, "stream"), query):
                     lost_at = None
                     cursor = message.id or cursor
+                    if message.event == "log" and not seen.is_new(message.json()):
+                        continue
                     yield message
                     if message.event == "end":
                         return
@@ -328,6 +335,22 @@ class Jobs:
 
 
 WindlassProblem = Unreachable | Unavailable
+
+
+class Seen:
+    """How far the output of each rank was delivered: where a gang is too large for its cursor to
+    say so, a new connection tells it again."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[Any, ...], int] = {}
+
+    def is_new(self, log: Mapping[str, Any]) -> bool:
+        place = (log.get("attempt"), log.get("rank"), log.get("stream"))
+        end = int(log.get("end", 0))
+        if end and end <= self._ends.get(place, 0):
+            return False
+        self._ends[place] = end
+        return True
 
 
 def _ends(message: Message | None) -> bool:

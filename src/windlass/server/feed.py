@@ -272,6 +272,8 @@ class Feed:
     async def _turn(self) -> bool:
         """Sequence and hand out one page; whether there may be more."""
         position = self._position
+        if position is None and self._poll_seconds is None:
+            return False  # SQLite, and nobody follows: there is nothing to do
         waiting, rows = await self._store.read(lambda conn: self._look(conn, position))
         if self._position != position:
             return True  # The last one left, or the first came, while we read: look again.

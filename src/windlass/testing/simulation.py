@@ -54,6 +54,8 @@ class Result:
     violations: list[str]
     points: list[str]
     evidence: Evidence
+    final: dict[str, str]
+    """Each job's name and the state it ended in; a removed job is not there."""
 
     @property
     def command(self) -> str:
@@ -94,7 +96,8 @@ def _simulate(
     violations = [*evidence.problems]
     for checker in AT_THE_END:
         violations += checker(world.disk, evidence, world.cluster)
-    return Result(plan, crash_at, violations, world.points.kinds, evidence)
+    final = {row["name"]: row["state"] for row in world.disk.rows("SELECT name, state FROM jobs")}
+    return Result(plan, crash_at, violations, world.points.kinds, evidence, final)
 
 
 class _World:

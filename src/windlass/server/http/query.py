@@ -78,6 +78,7 @@ def _one_line(value: str) -> str:
 WholeNumber = Annotated[int, BeforeValidator(_digits)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 QueryLine = Annotated[str, AfterValidator(_one_line), Query(max_length=1024)]
+QueryCursor = Annotated[str, AfterValidator(_one_line), Query(max_length=6000)]
 QueryId = Annotated[str, Query(pattern="^[0-9a-f]{32}$")]
 Ref = Annotated[str, AfterValidator(_one_line)]
 """A job's id, a unique prefix of it, or its name: as a path parameter, with its own bound."""

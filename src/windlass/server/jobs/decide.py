@@ -112,6 +112,9 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
         return [Kill(node) for node in dead]
 
     if attempt["state"] == AttemptState.ENDING:
+        if attempt["launched_ms"] is None:
+            # No worker was launched, as far as is written down: nobody would hear the order.
+            return [Kill(node) for node in running]
         late = attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS
         if job["wish"] == "cancel" and job["wish_now"] and attempt["grace_ms"] > 0:
             return [_tell(Outcome.CANCELLED, job["wish_reason"] or "", 0, running, stopping=True)]

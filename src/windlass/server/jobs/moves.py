@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 # Made once and given their values when run: a statement built around its values costs more to
 # build, and to find among the compiled ones, than to run.
-_INSERT_JOB = insert(jobs)
+_INSERT_JOB = insert(jobs).returning(jobs.c.number)
 _INSERT_ATTEMPT = insert(attempts)
 _INSERT_WORKER = insert(workers)
 _LOAD_JOB = select(jobs).where(jobs.c.id == bindparam("job")).with_for_update()
@@ -54,9 +54,7 @@ def create(conn: Connection, columns: Row, *, now_ms: int, reason: str) -> Row:
     row = {**columns, "revision": 1, "submitted_ms": now_ms, "reason": reason}
     if row["state"] == JobState.QUEUED:
         row["queued_ms"] = now_ms
-    result = conn.execute(_INSERT_JOB, row)
-    primary = result.inserted_primary_key
-    row["number"] = primary[0] if primary else None
+    row["number"] = conn.execute(_INSERT_JOB, row).scalar_one()
     _append(conn, row, "submitted", now_ms, reason, {"to": row["state"]})
     return row
 

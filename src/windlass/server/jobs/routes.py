@@ -27,9 +27,9 @@ from windlass.server.clock import stamp
 from windlass.server.http.body import json_body
 from windlass.server.http.marks import require
 from windlass.server.http.openapi import EVENT_STREAM, answers
-from windlass.server.http.query import QueryLine, Ref, WholeNumber
+from windlass.server.http.query import QueryCursor, QueryLine, Ref, WholeNumber
 from windlass.server.jobs import orders, service, views
-from windlass.server.jobs.stream import follow_job
+from windlass.server.jobs.stream import follow_job, parse_cursor
 from windlass.server.jobs.tables import workers
 from windlass.server.jobs.why import Why, why
 from windlass.server.logs import reader
@@ -398,13 +398,20 @@ async def stream(
     call: Read,
     parts: Wired,
     ref: JobRef,
-    cursor: QueryLine | None = None,
+    cursor: QueryCursor | None = None,
+    since: QueryLine | None = None,
+    tail: WholeNumber | None = None,
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=8192)] = None,
 ) -> StreamingResponse:
-    """Everything about one job as it happens (server-sent events): `event`, `log`, `progress`,
-    and `end` when it is over. `id` is a cursor to go on from."""
+    """Everything about one job as it happens (server-sent events): `event`, `log`, and `end` when
+    it is over. `id` is a cursor to go on from. With `since` (ISO-8601) or `tail` (lines of each
+    rank) it begins there instead of at the beginning."""
+    since_ms = _moment(since) if since else None
+    _check_tail(tail)
+    given = last_event_id or cursor
+    parse_cursor(given)  # a wrong one is an answer, not a stream that breaks
     job = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
-    source = follow_job(parts, job, last_event_id or cursor)
+    source = follow_job(parts, job, given, since_ms=since_ms, last=tail)
     return StreamingResponse(source, media_type="text/event-stream", headers=_LIVE)
 
 
@@ -432,8 +439,7 @@ async def logs(
         raise InvalidInput(f"stream: out or err (found {stream!r})")
     if format not in ("text", "json"):
         raise InvalidInput(f"format: text or json (found {format!r})")
-    if tail is not None and not 0 <= tail <= 1_000_000:
-        raise InvalidInput(f"tail: from 0 to 1000000 (found {tail})")
+    _check_tail(tail)
     try:
         pattern = re.compile(grep) if grep else None
     except re.error as err:
@@ -558,6 +564,11 @@ def _own_project(call: Call, spec: JobSpec) -> None:
         raise InvalidInput(
             f"project: this key is of {call.principal.project_name} (found {spec.project!r})"
         )
+
+
+def _check_tail(tail: int | None) -> None:
+    if tail is not None and not 0 <= tail <= 1_000_000:
+        raise InvalidInput(f"tail: from 0 to 1000000 (found {tail})")
 
 
 def _moment(text: str) -> int:

@@ -18,26 +18,39 @@ from sqlalchemy import Connection, select
 from windlass.core.access import CallerKind, Principal
 from windlass.core.errors import InvalidInput, NotFound
 from windlass.core.jobs import TERMINAL, JobState
+from windlass.core.strict import MAX_INT
 from windlass.server import feed as feeds
 from windlass.server import sse
 from windlass.server.clock import stamp
 from windlass.server.jobs import service, views
 from windlass.server.jobs.tables import attempts
+from windlass.server.logs import reader
 from windlass.server.logs.reader import Chunk, Tail
 from windlass.server.logs.watch import FolderWatch
 from windlass.server.parts import Parts
 
 _ROOM = 64
 _LOOK_SECONDS = 1.0
+_LONGEST_CURSOR = 5000
 
 
 async def follow_job(
-    parts: Parts, job: Mapping[str, Any], cursor: str | None
+    parts: Parts,
+    job: Mapping[str, Any],
+    cursor: str | None,
+    *,
+    since_ms: int | None = None,
+    last: int | None = None,
 ) -> AsyncIterator[bytes]:
-    """Bytes of the event stream, until the job is over and all its output was sent."""
+    """Bytes of the event stream, until the job is over and all its output was sent. Without a
+    cursor it begins at the beginning, or, of the newest attempt's output, with what was written
+    since or with the last lines of each rank; then what happened before is not told."""
     seq, attempt, offsets = parse_cursor(cursor)
     queue: asyncio.Queue[bytes | None] = asyncio.Queue(_ROOM)
-    pump = asyncio.create_task(_Pump(parts, job, seq, attempt, offsets, queue).run())
+    source = _Pump(parts, job, seq, attempt, offsets, queue)
+    if cursor is None and (since_ms is not None or last is not None):
+        await source.skip(since_ms, last)
+    pump = asyncio.create_task(source.run())
     try:
         while True:
             try:
@@ -55,13 +68,17 @@ async def follow_job(
 
 
 def parse_cursor(cursor: str | None) -> tuple[int, int, dict[str, int]]:
+    """Raises InvalidInput; call it before the answer begins."""
     if not cursor:
         return 0, 0, {}
     try:
         seq, _, rest = cursor.partition(";")
         attempt, _, offsets = rest.partition(";")
         places = dict(pair.rsplit("=", 1) for pair in offsets.split(",") if pair)
-        return int(seq), int(attempt or 0), {name: int(place) for name, place in places.items()}
+        numbers = [int(seq), int(attempt or 0), *map(int, places.values())]
+        if not all(0 <= number <= MAX_INT for number in numbers):
+            raise ValueError
+        return numbers[0], numbers[1], dict(zip(places, numbers[2:], strict=True))
     except ValueError:
         raise InvalidInput(f"cursor: not one of ours (found {cursor[:80]!r})") from None
 
@@ -86,6 +103,17 @@ class _Pump:
         self._tail: Tail | None = None
         self._fresh = True  # an event may have named a new attempt
         self._over = False
+
+    async def skip(self, since_ms: int | None, last: int | None) -> None:
+        """Leave out what was before."""
+        self._seq = self._job["revision"]
+        self._over = JobState(self._job["state"]) in TERMINAL
+        await self._turn_to_newest()
+        if self._tail is not None:
+            found = reader.streams(self._tail.folders)
+            self._tail.positions = await asyncio.to_thread(
+                reader.starts, found, since_ms=since_ms, last=last
+            )
 
     async def run(self) -> None:
         events = asyncio.create_task(self._events())
@@ -180,6 +208,7 @@ class _Pump:
             "stream": chunk.stream,
             "attempt": self._attempt,
             "offset": chunk.offset,
+            "end": chunk.end,
             "at": stamp(chunk.at_ms),
             "text": chunk.text,
         }
@@ -187,6 +216,8 @@ class _Pump:
     def _cursor(self) -> str:
         places = self._tail.positions if self._tail is not None else self._offsets
         listed = ",".join(f"{name}={place}" for name, place in places.items())
+        if len(listed) > _LONGEST_CURSOR:
+            listed = ""  # a large gang: its output is told again, and the client knows what it has
         return f"{self._seq};{self._attempt};{listed}"
 
     async def _end(self) -> None:

@@ -33,6 +33,7 @@ class Chunk:
     rank: str
     stream: str
     offset: int
+    end: int
     at_ms: int
     text: str
 
@@ -96,6 +97,36 @@ def lines(
     return merged
 
 
+def starts(
+    wanted: Sequence[Stream], *, since_ms: int | None = None, last: int | None = None
+) -> dict[str, int]:
+    """By stream, the offset from which a follower sees what was written since, or the last lines
+    of each; streams that are not there yet are followed from their start."""
+    found: dict[str, int] = {}
+    for stream in wanted:
+        place, segments = (
+            _near_end(stream.segments, last) if last is not None else (0, stream.segments)
+        )
+        for segment in segments[:1]:
+            index = _Index.read(segment)
+            if place:
+                with segment.open("rb") as file:
+                    file.seek(place)
+                    lines = file.read().split(b"\n")
+                beyond = len(lines) - 1 - (last or 0)
+                place += sum(len(line) + 1 for line in lines[: max(0, beyond)])
+            found[stream.name] = index.offset(place)
+        if since_ms is not None:
+            for segment in segments:
+                index = _Index.read(segment)
+                if index.times[-1] >= since_ms or segment is segments[-1]:
+                    at = bisect.bisect_left(index.times, since_ms)
+                    place = index.places[at] if at < len(index.places) else segment.stat().st_size
+                    found[stream.name] = max(found.get(stream.name, 0), index.offset(place))
+                    break
+    return found
+
+
 class Tail:
     """Reads on from where it was. One per attempt and reader."""
 
@@ -141,7 +172,8 @@ class Tail:
                     self.positions[stream.name] = index.offset(place)
                     text = decoder.decode(block)
                     if text:
-                        chunks.append(Chunk(stream.rank, stream.stream, offset, at_ms, text))
+                        end = index.offset(place)
+                        chunks.append(Chunk(stream.rank, stream.stream, offset, end, at_ms, text))
             if len(chunks) >= limit:
                 break
         return chunks

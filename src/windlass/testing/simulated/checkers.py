@@ -170,10 +170,10 @@ def convergence(disk: Disk, seen: Evidence, cluster: Cluster) -> Iterator[str]:
 
 
 def honest_ends(disk: Disk, seen: Evidence, cluster: Cluster) -> Iterator[str]:
-    """R-I6: a job that succeeded did: each worker of its newest attempt ended with 0."""
+    """R-I6: a job succeeded when, and only when, every worker of its newest attempt ended well."""
     rows = disk.rows(
-        "SELECT j.id, j.fence, a.placement FROM jobs j JOIN attempts a "
-        "ON a.job_id = j.id AND a.number = j.fence WHERE j.state = 'succeeded'"
+        "SELECT j.id, j.state, j.fence, a.placement, a.id AS attempt_id FROM jobs j "
+        "JOIN attempts a ON a.job_id = j.id AND a.number = j.fence"
     )
     for row in rows:
         nodes = {placed["node"] for placed in json.loads(row["placement"])}
@@ -183,11 +183,19 @@ def honest_ends(disk: Disk, seen: Evidence, cluster: Cluster) -> Iterator[str]:
             if interval.job_id == row["id"] and interval.attempt == row["fence"]
             if interval.exits and not any(interval.exits)
         }
-        if nodes != well:
+        written = {
+            node
+            for (attempt_id, node), worker in cluster.workers.items()
+            if attempt_id == row["attempt_id"] and worker.record is not None
+            if worker.record["outcome"] == "succeeded"
+        }
+        if row["state"] == JobState.SUCCEEDED and nodes != well:
             yield (
                 f"R-I6 job {row['id'][:8]} succeeded in attempt {row['fence']} on "
                 f"{sorted(nodes)}, but ranks ended well on {sorted(well)}"
             )
+        if row["state"] in TERMINAL - {JobState.SUCCEEDED} and nodes == written:
+            yield f"R-I6 job {row['id'][:8]} is {row['state']}, but every worker ended well"
 
 
 def devices(disk: Disk, seen: Evidence, cluster: Cluster) -> Iterator[str]:

@@ -204,7 +204,7 @@ class FakeWorker:
         if self.interval is not None and self.interval.ended is None:
             self.interval.ended = self._loop.time()
             if by == "itself":
-                self.interval.exits = tuple(self.fate.exit for _ in self.launch["members"])
+                self.interval.exits = tuple(self.fate.exit for _ in self._ranks())
             self._note(f"ranks end by {by}")
         self._done.set()
 
@@ -221,20 +221,25 @@ class FakeWorker:
             except (Lost, WindlassError):
                 continue
 
+    def _ranks(self) -> list[tuple[str, int, int]]:
+        return [
+            (member["role"], member["index"], local)
+            for member in self.launch["members"]
+            for local in range(member["nproc"])
+        ]
+
     def _exit_record(self, outcome: str, reason: str) -> dict[str, Any]:
-        ranks = []
-        began = self.interval.began if self.interval else None
+        began = self.interval.began if self.interval else 0.0
         itself = bool(self.interval and self.interval.exits)
-        for member in self.launch["members"] if self.interval is not None else ():
-            ranks.append(
-                {
-                    "role": member["role"], "index": member["index"], "local_rank": 0,
-                    "rank": member["index"], "exit": self.fate.exit if itself else None,
-                    "signal": None if itself else 15, "started_ms": int((began or 0) * 1000),
-                    "ended_ms": int(self._loop.time() * 1000),
-                    "ended_by": "itself" if itself else "worker",
-                }
-            )  # fmt: skip
+        ranks = [
+            {
+                "role": role, "index": index, "local_rank": local, "rank": index,
+                "exit": self.fate.exit if itself else None, "signal": None if itself else 15,
+                "started_ms": int(began * 1000), "ended_ms": int(self._loop.time() * 1000),
+                "ended_by": "itself" if itself else "worker",
+            }
+            for role, index, local in (self._ranks() if self.interval is not None else ())
+        ]  # fmt: skip
         return {
             "api": 1, "attempt_id": self.attempt_id, "attempt": self.attempt, "node": self.node,
             "outcome": outcome, "reason": reason, "ranks": ranks, "survivors": [],

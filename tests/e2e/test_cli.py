@@ -1,0 +1,137 @@
+"""The command line against a real server, as a user would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from windlass.testing.platform import Platform, wait_for
+
+WAITS = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(
+        "import sys\nprint('args', *sys.argv[1:])\nprint('oops', file=sys.stderr)\n"
+        "sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)\n"
+    )
+    (tmp_path / "wait.py").write_text(WAITS)
+    return tmp_path
+
+
+def test_run_passes_on_the_command_its_output_and_its_exit_code(
+    shared: Platform, folder: Path
+) -> None:
+    done = shared.cli("run", "--name", "passing", "train.py", "7", "--lr", "0.1", cwd=folder)
+    assert done.returncode == 7
+    assert done.stdout == "args 7 --lr 0.1\n"
+    assert "oops\n" in done.stderr
+    assert "passing failed: it exited with 7" in done.stderr
+
+
+def test_submit_wait_logs_show_events(shared: Platform, folder: Path) -> None:
+    job_id = shared.cli("submit", "-q", "train.py", cwd=folder).stdout.strip()
+    assert len(job_id) == 32
+    assert shared.cli("wait", job_id).returncode == 0
+    assert shared.cli("logs", "--stdout", job_id).stdout == "args\n"
+    assert shared.cli("logs", "-f", "-n", "1", "--stderr", job_id).stderr.startswith("oops")
+    shown = json.loads(shared.cli("show", "-o", "json", job_id[:8]).stdout)
+    assert (shown["state"], shown["attempts"][0]["outcome"]) == ("succeeded", "succeeded")
+    events = json.loads(shared.cli("events", "-o", "json", job_id).stdout)
+    assert [event["kind"] for event in events["items"]][0] == "submitted"
+    assert job_id in shared.cli("ps", "-a", "-q").stdout
+
+
+def test_rerun_changes_a_parameter_or_a_flag(shared: Platform, folder: Path) -> None:
+    job = shared.cli("submit", "-q", "--param", "lr=1", "--", "train.py", "0", "${lr}", cwd=folder)
+    first = job.stdout.strip()
+    assert shared.cli("wait", first).returncode == 0
+    again = json.loads(shared.cli("rerun", first, "lr=2", "-o", "json").stdout)
+    assert shared.cli("wait", again["id"]).returncode == 0
+    assert shared.cli("logs", "--stdout", again["id"]).stdout == "args 0 2\n"
+    assert again["rerun_of"] == first
+
+
+def test_apply_a_job_file_with_a_plan_and_a_dry_run(shared: Platform, folder: Path) -> None:
+    (folder / "job.yaml").write_text("kind: job\nname: filed\nrun: python3 train.py 0\n")
+    tried = shared.cli("apply", "-f", "job.yaml", "--dry-run", cwd=folder)
+    assert tried.returncode == 0, tried.stderr
+    assert shared.cli("show", "filed").returncode == 102
+    assert shared.cli("apply", "-y", "-f", "job.yaml", cwd=folder).returncode == 0
+    assert shared.cli("wait", "filed").returncode == 0
+    (folder / "bad.yaml").write_text("kind: job\nrun: x\nworkerz: 2\n")
+    bad = shared.cli("apply", "-y", "-f", "bad.yaml", cwd=folder)
+    assert bad.returncode == 2
+    assert "did you mean 'workers'?" in bad.stderr
+
+
+def test_hold_release_stop_restart_and_rm(shared: Platform, folder: Path) -> None:
+    held = shared.cli("submit", "-q", "--hold", "wait.py", cwd=folder).stdout.strip()
+    assert "release" in shared.cli("why", held).stdout
+    assert shared.cli("release", held).returncode == 0
+    shared.wait_state(held, "running")
+    wait_for(lambda: "up" in shared.logs(held))
+    assert shared.cli("restart", held).returncode == 0
+    wait_for(lambda: shared.client.jobs.get(held).attempt == 2)
+    shared.wait_state(held, "running")
+    assert shared.cli("rm", "-y", held).returncode != 0
+    assert shared.cli("stop", "--now", held).returncode == 0
+    assert shared.cli("wait", held).returncode == 103
+    assert shared.cli("rm", "-y", held).returncode == 0
+    assert shared.cli("show", held).returncode == 102
+
+
+@pytest.mark.parametrize(("presses", "state"), [(1, "running"), (2, "cancelled")])
+def test_ctrl_c_detaches_and_twice_stops(
+    shared: Platform, folder: Path, presses: int, state: str
+) -> None:
+    name = f"pressed-{presses}"
+    command = [sys.executable, "-m", "windlass.cli.main", "run", "--name", name, "wait.py"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    following = subprocess.Popen(command, env=shared.env, cwd=folder, **pipes)  # type: ignore[call-overload]
+    assert following.stdout is not None
+    assert following.stdout.readline() == "up\n"
+    os.kill(following.pid, signal.SIGINT)
+    if presses == 2:
+        assert following.stderr is not None
+        while "Ctrl-C again" not in following.stderr.readline():
+            pass
+        os.kill(following.pid, signal.SIGINT)
+    _, words = following.communicate(timeout=60)
+    if presses == 1:
+        assert f"windlass logs -f {name}" in words
+        assert following.returncode == 101
+        shared.wait_state(name, state)
+        shared.client.jobs.stop(name, now=True)
+    else:
+        assert shared.wait(name).state == state
+
+
+def test_up_is_harmless_when_up_and_down_leaves_jobs_running(tmp_path: Path, folder: Path) -> None:
+    platform = Platform(tmp_path / "own")
+    try:
+        assert platform.cli("up", "--port", "0").returncode == 0
+        first = json.loads(platform.cli("status", "-o", "json").stdout)
+        assert platform.cli("up", "--port", "0").returncode == 0
+        assert json.loads(platform.cli("status", "-o", "json").stdout)["pid"] == first["pid"]
+        job = platform.cli("submit", "-q", "wait.py", cwd=folder).stdout.strip()
+        wait_for(lambda: "up" in platform.cli("logs", job).stdout, what="it runs")
+        mode = (platform.home / "credentials.json").stat().st_mode & 0o777
+        assert mode == 0o600
+        assert platform.cli("down").returncode == 0
+        assert platform.cli("status", "--url", first["url"]).returncode == 105
+        assert platform.cli("up", "--port", "0").returncode == 0
+        shown = json.loads(platform.cli("show", "-o", "json", job).stdout)
+        assert (shown["state"], shown["attempt"]) == ("running", 1)
+        assert platform.cli("stop", "--now", job).returncode == 0
+        assert platform.cli("wait", job).returncode == 103
+    finally:
+        platform.cli("down", "--kill")
+        platform.clean()

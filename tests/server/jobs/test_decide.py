@@ -1,0 +1,148 @@
+"""One look at an attempt: evidence in, steps out. The faults it must see through, one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from windlass.core.jobs import JobSpec, Outcome
+from windlass.engines.base import Seen, Sight
+from windlass.server.jobs.decide import (
+    KILL_MARGIN_MS,
+    Gathered,
+    Kill,
+    Launch,
+    Over,
+    Situation,
+    Started,
+    Tell,
+    decide,
+    next_due_ms,
+)
+
+NOW = 1_000_000
+GRACE = 30_000
+
+
+def situation(
+    *,
+    job: dict[str, Any] | None = None,
+    attempt: dict[str, Any] | None = None,
+    workers: int = 1,
+    worker: dict[str, Any] | None = None,
+    sights: dict[str, Sight] | None = None,
+    records: dict[str, dict[str, Any]] | None = None,
+) -> Situation:
+    """A gang of one rank a node that runs well, but for what is given."""
+    blank = {
+        "record": None, "registered_ms": NOW, "started_ms": NOW, "ended_ranks": None,
+        **(worker or {}),
+    }  # fmt: skip
+    rows = [
+        {**blank, "node": f"n{at}", "record": (records or {}).get(f"n{at}")}
+        for at in range(workers)
+    ]
+    return Situation(
+        job={"state": "running", "wish": None, "wish_now": 0, "wish_reason": "", **(job or {})},
+        attempt={
+            "state": "alive", "ending_outcome": None, "reason": "", "ending_ms": None,
+            "grace_ms": None, "deadline_ms": None, "launched_ms": NOW, "created_ms": NOW,
+            **(attempt or {}),
+        },
+        workers=rows,
+        seen={node: Seen("a", node, sight) for node, sight in (sights or {}).items()},
+        spec=JobSpec.model_validate({"run": ["true"], "workers": workers}),
+        finish={"worker": "all"},
+        deciding=workers,
+    )  # fmt: skip
+
+
+def record(node: str, outcome: str = "succeeded", code: int = 0) -> dict[str, Any]:
+    rank = {
+        "role": "worker", "index": int(node[1:]), "local_rank": 0, "rank": int(node[1:]),
+        "exit": code, "signal": None, "ended_by": "itself", "ended_ms": NOW,
+    }  # fmt: skip
+    ranks = [] if outcome == "lost" else [rank]
+    return {"node": node, "outcome": outcome, "reason": outcome, "ranks": ranks}
+
+
+def test_nothing_is_done_about_a_job_that_runs() -> None:
+    assert decide(situation(workers=3), NOW) == []
+    assert next_due_ms(situation()) is None
+
+
+def test_a_fresh_attempt_is_launched_and_one_that_vanished_is_launched_again() -> None:
+    fresh = {"launched_ms": None, "state": "launching"}
+    unregistered = {"registered_ms": None, "started_ms": None}
+    starting = {"state": "starting"}
+    at = situation(job=starting, attempt=fresh, worker=unregistered)
+    assert decide(at, NOW) == [Launch()]
+    at = situation(
+        job=starting, attempt={"state": "launching"}, worker=unregistered,
+        sights={"n0": Sight.ABSENT},
+    )  # fmt: skip
+    assert decide(at, NOW) == [Launch()]
+
+
+def test_a_gang_is_whole_when_all_registered_and_runs_when_all_started() -> None:
+    starting, launching = {"state": "starting"}, {"state": "launching"}
+    at = situation(job=starting, attempt=launching, worker={"started_ms": None}, workers=2)
+    assert decide(at, NOW) == [Gathered()]
+    at = situation(job=starting, attempt=launching, workers=2)
+    assert decide(at, NOW) == [Gathered(), Started()]
+
+
+@pytest.mark.parametrize("wish", ["cancel", "restart"])
+def test_who_was_never_launched_is_not_waited_for(wish: str) -> None:
+    """Else a job that is cancelled as it is placed keeps its slots for the whole grace."""
+    never = {"launched_ms": None, "state": "launching"}
+    [told] = decide(situation(job={"state": "starting", "wish": wish}, attempt=never), NOW)
+    assert isinstance(told, Tell) and told.stopping
+    ending = {
+        "launched_ms": None, "state": "ending", "ending_ms": NOW, "grace_ms": GRACE,
+        "ending_outcome": told.outcome.value,
+    }  # fmt: skip
+    at = situation(job={"state": "stopping", "wish": wish}, attempt=ending, workers=2)
+    assert decide(at, NOW) == [Kill("n0"), Kill("n1")]
+
+
+def test_who_was_told_is_given_its_grace_then_killed_and_a_stop_now_cuts_it_short() -> None:
+    ending = {
+        "state": "ending",
+        "ending_ms": NOW,
+        "grace_ms": GRACE,
+        "ending_outcome": "cancelled",
+    }
+    late = NOW + GRACE + KILL_MARGIN_MS
+    at = situation(job={"state": "stopping", "wish": "cancel"}, attempt=ending)
+    assert decide(at, late - 1) == [] and next_due_ms(at) == late
+    assert decide(at, late) == [Kill("n0")]
+    at = situation(job={"state": "stopping", "wish": "cancel", "wish_now": 1}, attempt=ending)
+    [told] = decide(at, NOW + 1)
+    assert isinstance(told, Tell) and told.grace_ms == 0
+
+
+def test_a_dead_worker_is_cleaned_up_before_anything_is_judged() -> None:
+    at = situation(workers=2, sights={"n0": Sight.DEAD}, records={"n1": record("n1")})
+    assert decide(at, NOW) == [Kill("n0")]
+
+
+def test_the_failure_of_one_node_ends_the_others_and_is_judged_when_all_are_proven_over() -> None:
+    at = situation(workers=2, records={"n0": record("n0", "failed", 3)})
+    [told] = decide(at, NOW)
+    assert isinstance(told, Tell) and told.nodes == ("n1",) and not told.stopping
+    at = situation(workers=2, records={"n0": record("n0", "lost")})
+    [told] = decide(at, NOW)
+    assert isinstance(told, Tell) and told.outcome is Outcome.LOST
+    both = {"n0": record("n0", "failed", 3), "n1": record("n1", "failed", 4)}
+    [over] = decide(situation(workers=2, records=both), NOW)
+    assert isinstance(over, Over) and over.verdict.outcome is Outcome.FAILED
+
+
+def test_a_time_limit_is_a_failure_with_grace() -> None:
+    at = situation(attempt={"deadline_ms": NOW})
+    assert decide(at, NOW - 1) == [] and next_due_ms(at) == NOW
+    [told] = decide(at, NOW)
+    assert isinstance(told, Tell)
+    assert (told.outcome, told.grace_ms, told.stopping) == (Outcome.FAILED, GRACE, True)
