@@ -97,7 +97,8 @@ def _ids(platform: Platform) -> list[str]:
     """Some jobs of all ages that will not be removed."""
     with closing(_open(platform.home / "windlass.db")) as db:
         (last,) = db.execute("SELECT max(number) FROM jobs").fetchone()
-        wanted = [random.Random(1).randint(1, last) for _ in range(400)]
+        choose = random.Random(1)
+        wanted = [choose.randint(1, last) for _ in range(400)]
         marks = ",".join("?" * len(wanted))
         return [
             row[0]
@@ -140,7 +141,9 @@ def fill(path: Path, number: int) -> None:
             (last + 1, last + number),
         )
         (job_id,) = db.execute("SELECT id FROM jobs WHERE number = ?", (first,)).fetchone()
-        (attempt_id,) = db.execute("SELECT id FROM attempts WHERE job_id = ?", (job_id,)).fetchone()
+        (attempt_id,) = db.execute(
+            "SELECT id FROM attempts WHERE job_id = ?", (job_id,)
+        ).fetchone()
         job, attempt = "new_id('job', n.i)", "new_id('attempt', n.i)"
         _copy(db, "jobs", f"t.id = '{job_id}'", {
             "number": "n.i", "id": job, "name": "'job-' || n.i",

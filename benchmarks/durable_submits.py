@@ -136,9 +136,7 @@ async def _submit(
         "INSERT INTO signatures (hash, expires_ms) VALUES (%s, %s) ON CONFLICT DO NOTHING",
         (f"{now:012x}{secrets.token_hex(26)}", now),
     )
-    await execute(
-        "SELECT * FROM idempotency WHERE project_id = %s AND key = %s", (project, key)
-    )
+    await execute("SELECT * FROM idempotency WHERE project_id = %s AND key = %s", (project, key))
     await execute(
         "INSERT INTO jobs (id, project_id, user_id, name, state, reason, wish_now, revision,"
         " fence, framework, spec, members, gpus, submitted_ms, not_before_ms, failures,"

@@ -38,7 +38,9 @@ class Row:
         return {True: "PASS", False: "MISS", None: "told"}[self.met]
 
 
-def at_most(claim: str, ours: float, peer: float, goal: float, show: Callable[[float], str]) -> Row:
+def at_most(
+    claim: str, ours: float, peer: float, goal: float, show: Callable[[float], str]
+) -> Row:
     ratio = ours / peer
     return Row(claim, show(ours), show(peer), f"{ratio:.2f}x", f"≤ {goal:g}x", ratio <= goal)
 
@@ -125,7 +127,9 @@ def table(rows: list[Row]) -> str:
     lines = [head, *((r.claim, r.ours, r.peer, r.ratio, r.goal, r.verdict) for r in rows)]
     widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
     drawn = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
         for line in lines
     ]
     drawn.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")

@@ -60,6 +60,7 @@ class Screen:
         text = str(data.get("text", ""))
         rank = str(data.get("rank", ""))
         if not self._prefixed and not self._timestamps:
+            self._wipe()
             file.write(text)
             file.flush()
             self._open_line = self._live and not text.endswith("\n")
@@ -84,8 +85,21 @@ class Screen:
         self._err.write(click.style(text, dim=True) + "\n" if self._colour else text + "\n")
         self._err.flush()
 
+    def progress(self, data: dict[str, Any]) -> None:
+        """How far the job says it is; drawn below the output while it moves."""
+        done, total, step = data.get("done"), data.get("total"), data.get("step")
+        if not self._live or self._open_line or not (total or step is not None):
+            return
+        text = f"step {step}" if step is not None else ""
+        if total:
+            share = min(1.0, (done or 0) / total)
+            full = round(share * 24)
+            text = f"{'█' * full}{'░' * (24 - full)} {share:4.0%}  {done}/{total}  {text}"
+        self._bar(click.style(text, dim=True) if self._colour else text)
+
     def finish(self) -> None:
         """Write what has no end of line yet."""
+        self._wipe()
         for (rank, stream), half in list(self._halves.items()):
             self._line(self._err if stream == "err" else self._out, self._head(rank, None), half)
         self._halves.clear()
@@ -190,6 +204,8 @@ def _until_end(
     for message in client.jobs.stream(job.id, since=since, tail=tail, broken=broken):
         if message.event == "log":
             screen.log(message.json())
+        elif message.event == "progress":
+            screen.progress(message.json())
         elif message.event == "event" and words:
             event = message.json()
             text = sentence(event)

@@ -133,6 +133,9 @@ class Only(follow.Screen):
         *lines, self._parts[key] = (self._parts.get(key, "") + str(data["text"])).split("\n")
         return "".join(line + "\n" for line in lines if self._wanted.search(line))
 
+    def progress(self, data: dict[str, object]) -> None:
+        self._inner.progress(data)
+
     def note(self, text: str) -> None:
         self._inner.note(text)
 

@@ -141,6 +141,7 @@ def move_attempt(
     *,
     reason: str,
     now_ms: int,
+    data: Row | None = None,
     **columns: Any,
 ) -> tuple[Row, Row]:
     """Take an attempt to another state; only reconcile does."""
@@ -152,7 +153,7 @@ def move_attempt(
     if done.rowcount != 1:
         raise Conflict(f"attempt {attempt['number']} of job {job['id']} has moved on")
     job = _update(conn, job)
-    data = {"from": old.value, "to": to.value}
+    data = {"from": old.value, "to": to.value, **(data or {})}
     if columns.get("outcome"):
         data["outcome"] = columns["outcome"]
     _append(conn, job, "attempt", now_ms, reason, data)

@@ -47,6 +47,14 @@ def report(
     return False
 
 
+def isolation(conn: Connection, attempt_id: str) -> Row:
+    """By node, what holds its ranks: which cgroups, which interface."""
+    rows = conn.execute(
+        select(workers.c.node, workers.c.isolation).where(workers.c.attempt_id == attempt_id)
+    )
+    return {node: found or {} for node, found in rows}
+
+
 def keep_record(conn: Connection, attempt_id: str, node: str, record: Mapping[str, Any]) -> None:
     """The first exit record of a node stands."""
     conn.execute(

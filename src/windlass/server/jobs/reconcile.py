@@ -266,6 +266,7 @@ class Reconcile:
             moves.move_attempt(
                 conn, job, attempt, AttemptState.ALIVE, reason="the gang is whole",
                 now_ms=self._clock.now_ms(),
+                data={"isolation": orders.isolation(conn, attempt["id"])},
             )  # fmt: skip
 
     def _started(self, conn: Connection, job: Row, attempt: Row) -> None:

@@ -23,7 +23,7 @@ from windlass.server import feed as feeds
 from windlass.server import sse
 from windlass.server.clock import stamp
 from windlass.server.jobs import service, views
-from windlass.server.jobs.tables import attempts
+from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.logs import reader
 from windlass.server.logs.reader import Chunk, Tail
 from windlass.server.logs.watch import FolderWatch
@@ -103,6 +103,8 @@ class _Pump:
         self._tail: Tail | None = None
         self._fresh = True  # an event may have named a new attempt
         self._over = False
+        self._progress: dict[str, Any] = {}
+        self._progress_at = 0.0
 
     async def skip(self, since_ms: int | None, last: int | None) -> None:
         """Leave out what was before."""
@@ -156,10 +158,33 @@ class _Pump:
             sent = await self._send_new()
             if events.done():
                 events.result()
+            await self._send_progress()
             if over and not sent:
                 return
             if not sent:
                 await self._watch.wait(_LOOK_SECONDS)
+
+    async def _send_progress(self) -> None:
+        """How far it is, at most once a second and only when it has changed."""
+        now = asyncio.get_running_loop().time()
+        if now - self._progress_at < _LOOK_SECONDS and not self._over:
+            return
+        self._progress_at = now
+
+        def look(conn: Connection) -> dict[str, Any]:
+            found = conn.execute(
+                select(attempts.c.step, jobs.c.done, jobs.c.total)
+                .join(jobs, jobs.c.id == attempts.c.job_id)
+                .where(attempts.c.job_id == self._job["id"], attempts.c.number == self._attempt)
+            )
+            row = found.mappings().first()
+            return {} if row is None else dict(row)
+
+        progress = await self._parts.store.read(look)
+        if progress != self._progress and any(each is not None for each in progress.values()):
+            self._progress = progress
+            data = {"attempt": self._attempt, **progress}
+            await self._queue.put(sse.message("progress", data, self._cursor()))
 
     async def _turn_to_newest(self) -> None:
         """Point the tail at the newest attempt, once all of the one before was sent."""
