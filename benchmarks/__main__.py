@@ -51,12 +51,9 @@ def write(name: str, text: str) -> None:
     page = PAGE.read_text()
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     found = re.search(f"{re.escape(begin)}.*?{re.escape(end)}", page, re.DOTALL)
-    if found is None:
-        page += f"\n## {name}\n\n{begin}\n{end}\n"
-        return PAGE.write_text(page) and write(name, text)
+    assert found is not None, f"{PAGE.name} has no place for {name}"
     whole = f"{begin}\n{text}\n{end}"
     PAGE.write_text(page[: found.start()] + whole + page[found.end() :])
-    return None
 
 
 if __name__ == "__main__":

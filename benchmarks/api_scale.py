@@ -9,6 +9,7 @@ real one with ids, names and times of its own, with its attempt, worker, events 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import shutil
 import sqlite3
@@ -32,9 +33,11 @@ def measure() -> list[Row]:
         fill(small.home / "windlass.db", FEW)
         shutil.copytree(small.home, large.home)
         fill(large.home / "windlass.db", MANY - FEW)
+        os.sync()  # what was written here is not to be paid by the first commit
         with small, large:
             calm = compare(small, large)
         expire(large.home / "windlass.db", EXPIRED)
+        os.sync()
         with small, large:
             began, before = time.perf_counter(), count(large)
             clean = compare(small, large)

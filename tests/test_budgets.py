@@ -46,7 +46,8 @@ def test_the_wheel_has_at_most_4_megabytes(tmp_path: Path) -> None:
 def test_help_imports_nothing_of_weight() -> None:
     code = (
         "import sys\nfrom windlass.cli.main import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
         "print(sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

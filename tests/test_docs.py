@@ -189,10 +189,24 @@ def test_every_page_of_the_docs_can_be_reached_from_the_index():
     assert not missing, missing
 
 
+def shell_blocks(text: str) -> Iterator[str]:
+    """The fenced blocks that are marked as shell, or not at all."""
+    kind: str | None = None
+    block: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("```"):
+            block.append(line)
+        elif kind is None:
+            kind, block = line[3:].strip(), []
+        else:
+            if kind in ("", "sh", "console"):
+                yield "\n".join(block)
+            kind = None
+
+
 def command_lines(path: Path) -> Iterator[str]:
     """The lines of a page's shell blocks that call windlass: after `$ ` where there is one."""
-    text = path.read_text(encoding="utf-8")
-    for block in re.findall(r"```(?:sh|bash|shell|console|text)?\n(.*?)```", text, re.DOTALL):
+    for block in shell_blocks(path.read_text(encoding="utf-8")):
         joined = block.replace("\\\n", " ")
         prompts = [line[2:] for line in joined.splitlines() if line.startswith("$ ")]
         lines = prompts or joined.splitlines()

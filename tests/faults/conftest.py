@@ -42,6 +42,23 @@ def any_platform(
     yield from checked(Platform(tmp_path / "home", *server_args, database=url))
 
 
+@pytest.fixture(scope="module")
+def _unbroken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    with Platform(tmp_path_factory.mktemp("shared") / "home") as platform:
+        yield platform
+
+
+@pytest.fixture
+def shared(_unbroken: Platform, tmp_path: Path) -> Iterator[Platform]:
+    """One server for those tests of a module that break only jobs; checked after each. Gates and
+    evidence are the test's own."""
+    _unbroken.evidence = tmp_path / "evidence"
+    server = _unbroken.process
+    yield _unbroken
+    assert server is not None and server.poll() is None and _unbroken.process is server
+    invariants.check(_unbroken)
+
+
 def checked(platform: Platform) -> Iterator[Platform]:
     with platform:
         yield platform

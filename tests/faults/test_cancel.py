@@ -11,6 +11,8 @@ from windlass.client import Job
 from windlass.core.errors import Conflict
 from windlass.testing.platform import Platform, runs, wait_for
 
+pytestmark = pytest.mark.slow
+
 MOMENTS = ("queued", "starting", "running", "checkpointing", "finishing")
 
 
@@ -37,14 +39,13 @@ def begin(platform: Platform, moment: str, number: int) -> Job:
 
 
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--fake-gpus", "1")])
-@pytest.mark.parametrize("moment", MOMENTS)
 def test_r_f30_a_stop_at_any_moment_has_one_end(
-    any_platform: Platform, dice: random.Random, moment: str
+    any_platform: Platform, dice: random.Random
 ) -> None:
     platform = any_platform
     blocker = platform.submit(["sleep", "600"], roles={"worker": {"gpus": 1}})
     platform.wait_state(blocker, "running")
-    for number in range(3):
+    for number, moment in enumerate(MOMENTS * 3):
         job = begin(platform, moment, number)
         time.sleep(dice.uniform(0, 0.15))
         now = dice.random() < 0.5
@@ -72,52 +73,52 @@ def test_r_f30_a_stop_while_the_server_is_away_is_carried_out_when_it_is_back(
     assert platform.wait(job).state == "cancelled"
 
 
-def test_a_stop_gives_the_script_time_to_save_and_leave(platform: Platform) -> None:
-    job = platform.witness("train", 10_000, 0.05)
-    wait_for(lambda: platform.said(job, "saved"), 30, "it trains")
-    platform.client.jobs.stop(job.id, reason="for today")
-    job = platform.wait(job, seconds=20)
-    [stopped] = platform.said(job, "asked to stop")
-    assert platform.said(job, "saved")[-1]["step"] == stopped["step"]
-    assert platform.client.jobs.checkpoints(job.id)[0]["step"] == stopped["step"]
+def test_a_stop_gives_the_script_time_to_save_and_leave(shared: Platform) -> None:
+    job = shared.witness("train", 10_000, 0.05)
+    wait_for(lambda: shared.said(job, "saved"), 30, "it trains")
+    shared.client.jobs.stop(job.id, reason="for today")
+    job = shared.wait(job, seconds=20)
+    [stopped] = shared.said(job, "asked to stop")
+    assert shared.said(job, "saved")[-1]["step"] == stopped["step"]
+    assert shared.client.jobs.checkpoints(job.id)[0]["step"] == stopped["step"]
     assert job.state == "cancelled" and "for today" in job.reason, job
 
 
-def test_a_stop_now_does_not_wait_for_the_grace(platform: Platform) -> None:
+def test_a_stop_now_does_not_wait_for_the_grace(shared: Platform) -> None:
     """The script would take its whole grace of 30 s."""
-    job = platform.witness("escape")
-    wait_for(lambda: platform.said(job, "escaped"), 30, "it runs")
-    platform.client.jobs.stop(job.id)
-    platform.wait_state(job, "stopping")
+    job = shared.witness("escape")
+    wait_for(lambda: shared.said(job, "escaped"), 30, "it runs")
+    shared.client.jobs.stop(job.id)
+    shared.wait_state(job, "stopping")
     began = time.monotonic()
-    platform.client.jobs.stop(job.id, now=True)
-    assert platform.wait(job).state == "cancelled"
+    shared.client.jobs.stop(job.id, now=True)
+    assert shared.wait(job).state == "cancelled"
     assert time.monotonic() - began < 8
 
 
-def test_r_f28_what_ignores_stops_or_escapes_is_gone_with_the_job(platform: Platform) -> None:
-    job = platform.witness("escape", limits={"grace": "500ms"})
-    wait_for(lambda: platform.said(job, "escaped"), 30, "its daemon runs")
-    platform.client.jobs.stop(job.id)
-    assert platform.wait(job, seconds=30).state == "cancelled"
+def test_r_f28_what_ignores_stops_or_escapes_is_gone_with_the_job(shared: Platform) -> None:
+    job = shared.witness("escape", limits={"grace": "500ms"})
+    wait_for(lambda: shared.said(job, "escaped"), 30, "its daemon runs")
+    shared.client.jobs.stop(job.id)
+    assert shared.wait(job, seconds=30).state == "cancelled"
 
 
-def test_r_f28_also_when_it_escaped_and_its_worker_was_killed(platform: Platform) -> None:
-    job = platform.witness("escape", limits={"grace": "500ms"}, retry={"never": ["lost"]})
-    wait_for(lambda: platform.said(job, "escaped"), 30, "its daemon runs")
-    platform.kill_worker(job)
-    job = platform.wait(job, seconds=30)
+def test_r_f28_also_when_it_escaped_and_its_worker_was_killed(shared: Platform) -> None:
+    job = shared.witness("escape", limits={"grace": "500ms"}, retry={"never": ["lost"]})
+    wait_for(lambda: shared.said(job, "escaped"), 30, "its daemon runs")
+    shared.kill_worker(job)
+    job = shared.wait(job, seconds=30)
     assert (job.state, job.outcome) == ("failed", "lost")
 
 
-def test_a_restart_ends_the_attempt_and_the_next_resumes_where_it_was(platform: Platform) -> None:
-    job = platform.witness("train", 12, 0.1)
-    wait_for(lambda: len(platform.said(job, "saved")) >= 3, 30, "it has saved three steps")
-    platform.client.jobs.restart(job.id)
-    job = platform.wait(job)
+def test_a_restart_ends_the_attempt_and_the_next_resumes_where_it_was(shared: Platform) -> None:
+    job = shared.witness("train", 12, 0.1)
+    wait_for(lambda: len(shared.said(job, "saved")) >= 3, 30, "it has saved three steps")
+    shared.client.jobs.restart(job.id)
+    job = shared.wait(job)
     assert (job.state, job.attempt, job.failures) == ("succeeded", 2, 0)
-    first, second = platform.said(job, "resumed")
+    first, second = shared.said(job, "resumed")
     assert (first["step"], second["attempt"]) == (0, 2)
     assert second["step"] >= 3, "nothing that was saved is computed again"
-    steps = [line["step"] for line in platform.said(job, "saved")]
+    steps = [line["step"] for line in shared.said(job, "saved")]
     assert steps == list(range(1, 13))

@@ -18,6 +18,8 @@ from windlass.testing.platform import Platform, wait_for
 from windlass.testing.postgres import PostgresServer
 from windlass.testing.proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 only_postgres = pytest.mark.parametrize("dialect", ["postgresql"])
 
 

@@ -14,6 +14,8 @@ import pytest
 from windlass.testing import invariants
 from windlass.testing.platform import Platform, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 class SmallDisk:
     """A tmpfs of a few megabytes that a test fills and empties."""

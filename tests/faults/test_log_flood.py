@@ -6,7 +6,11 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from windlass.testing.platform import Platform, wait_for
+
+pytestmark = pytest.mark.slow
 
 LIMIT = 1_000_000
 

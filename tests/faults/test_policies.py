@@ -11,30 +11,32 @@ import pytest
 from windlass.client import Job
 from windlass.testing.platform import Platform, wait_for
 
+pytestmark = pytest.mark.slow
 
-def test_r_f32_a_job_that_always_crashes_backs_off_and_stops(platform: Platform) -> None:
-    job = platform.witness(
+
+def test_r_f32_a_job_that_always_crashes_backs_off_and_stops(shared: Platform) -> None:
+    job = shared.witness(
         "exit", 3,
         retry={"times": 3, "on": ["failed"], "backoff": "200ms", "backoff_cap": "400ms"},
     )  # fmt: skip
-    job = platform.wait(job)
+    job = shared.wait(job)
     assert (job.state, job.attempt, job.failures, job.exit_code) == ("failed", 4, 3, 3)
     assert "tried again 3 of 3" in job.reason
-    starts = [line["at"] for line in platform.said(job, "began")]
+    starts = [line["at"] for line in shared.said(job, "began")]
     gaps = [later - earlier for earlier, later in pairwise(starts)]
     assert all(gap >= least for gap, least in zip(gaps, (0.1, 0.2, 0.2), strict=True)), gaps
-    nobody_holds_anything(platform)
+    nobody_holds_anything(shared)
 
 
-def test_r_f32_three_restarts_without_a_further_step_stop_a_job(platform: Platform) -> None:
+def test_r_f32_three_restarts_without_a_further_step_stop_a_job(shared: Platform) -> None:
     script = (
         "import os, windlass\n"
         "windlass.log(step=5, loss=1)\n"
         "assert int(os.environ['WINDLASS_ATTEMPT']) > 100"
     )
     retry = {"times": 50, "on": ["failed"], "backoff": "50ms", "backoff_cap": "50ms"}
-    words = platform.witness_command()[:1] + ["-c", script]
-    job = platform.wait(platform.submit(words, retry=retry))
+    words = shared.witness_command()[:1] + ["-c", script]
+    job = shared.wait(shared.submit(words, retry=retry))
     assert job.state == "failed" and job.attempt <= 5
     assert "no progress in 3 restarts" in job.reason
     assert "AssertionError" in job.reason
@@ -49,13 +51,13 @@ def test_r_f32_three_restarts_without_a_further_step_stop_a_job(platform: Platfo
     ],
 )
 def test_r_f32_a_command_that_is_not_there_is_refused_once_and_told(
-    platform: Platform, spec: dict[str, object], reason: str
+    shared: Platform, spec: dict[str, object], reason: str
 ) -> None:
     retry = {"times": 5, "on": ["failed", "lost"], "backoff": "50ms"}
-    job = platform.wait(platform.client.jobs.submit(spec, retry=retry), seconds=20)
+    job = shared.wait(shared.client.jobs.submit(spec, retry=retry), seconds=20)
     assert (job.state, job.outcome, job.attempt) == ("failed", "refused", 1)
-    assert reason in platform.client.jobs.why(job.id)["sentence"]
-    nobody_holds_anything(platform)
+    assert reason in shared.client.jobs.why(job.id)["sentence"]
+    nobody_holds_anything(shared)
 
 
 def nobody_holds_anything(platform: Platform) -> None:
@@ -63,17 +65,17 @@ def nobody_holds_anything(platform: Platform) -> None:
     assert node.free == node.capacity
 
 
-def test_a_time_limit_stops_a_job_with_its_grace(platform: Platform) -> None:
-    job = platform.witness("train", 10_000, 0.05, limits={"time": "1s"})
-    job = platform.wait(job, seconds=30)
-    assert platform.said(job, "asked to stop")
+def test_a_time_limit_stops_a_job_with_its_grace(shared: Platform) -> None:
+    job = shared.witness("train", 10_000, 0.05, limits={"time": "1s"})
+    job = shared.wait(job, seconds=30)
+    assert shared.said(job, "asked to stop")
     assert job.state == "failed" and "time limit of 1 s" in job.reason, job
     assert job.attempt == 1
 
 
-def test_a_job_that_ignores_its_time_limit_is_killed_after_the_grace(platform: Platform) -> None:
-    job = platform.witness("escape", limits={"time": "1s", "grace": "500ms"})
-    job = platform.wait(job, seconds=30)
+def test_a_job_that_ignores_its_time_limit_is_killed_after_the_grace(shared: Platform) -> None:
+    job = shared.witness("escape", limits={"time": "1s", "grace": "500ms"})
+    job = shared.wait(job, seconds=30)
     assert job.state == "failed" and "time limit" in job.reason
 
 
@@ -95,48 +97,48 @@ def test_finished_jobs_go_with_their_files_when_their_time_is_over(platform: Pla
     assert len(platform.attempts()) == 1
 
 
-def test_a_silent_job_is_told_of_with_its_stack_and_left_alone(platform: Platform) -> None:
+def test_a_silent_job_is_told_of_with_its_stack_and_left_alone(shared: Platform) -> None:
     """R-F21, as a report: the default."""
-    job = platform.witness("silent", limits={"idle": "1s", "grace": "300ms"})
-    [hung, *_] = wait_for(lambda: events(platform, job, "hung"), 30, "the hang is told")
+    job = shared.witness("silent", limits={"idle": "1s", "grace": "300ms"})
+    [hung, *_] = wait_for(lambda: events(shared, job, "hung"), 30, "the hang is told")
     assert "no progress" in hung["reason"]
     assert "_for_ever" in str(hung["data"]["stacks"]), hung
-    assert platform.client.jobs.get(job.id).state == "running"
-    assert "no progress" in platform.client.jobs.why(job.id)["sentence"]
-    platform.client.jobs.stop(job.id)
-    assert platform.wait(job).state == "cancelled"
+    assert shared.client.jobs.get(job.id).state == "running"
+    assert "no progress" in shared.client.jobs.why(job.id)["sentence"]
+    shared.client.jobs.stop(job.id)
+    assert shared.wait(job).state == "cancelled"
 
 
-def test_r_f21_a_hung_job_is_restarted_where_its_rules_say_so(platform: Platform) -> None:
+def test_r_f21_a_hung_job_is_restarted_where_its_rules_say_so(shared: Platform) -> None:
     retry = {"times": 1, "on": ["hung"], "backoff": "50ms"}
-    job = platform.witness("silent", retry=retry, limits={"idle": "1s", "grace": "300ms"})
-    job = platform.wait(job, seconds=60)
+    job = shared.witness("silent", retry=retry, limits={"idle": "1s", "grace": "300ms"})
+    job = shared.wait(job, seconds=60)
     assert (job.state, job.outcome, job.attempt, job.failures) == ("failed", "hung", 2, 1)
-    assert len(events(platform, job, "hung")) == 2
+    assert len(events(shared, job, "hung")) == 2
 
 
 def events(platform: Platform, job: Job, kind: str) -> list[dict[str, object]]:
     return [event for event in platform.client.jobs.events(job.id) if event["kind"] == kind]
 
 
-def test_r_f16_a_damaged_checkpoint_is_left_aside_for_the_one_before(platform: Platform) -> None:
-    job = platform.witness("train", 10_000, 0.1, retry={"backoff": "1s"})
-    wait_for(lambda: len(platform.said(job, "saved")) >= 3, 30, "three checkpoints")
-    platform.kill_worker(job)
-    wait_for(lambda: not platform.worker_pid(platform.attempts(job)[0]), 10, "it is dead")
-    platform.wait_state(job, "queued")
+def test_r_f16_a_damaged_checkpoint_is_left_aside_for_the_one_before(shared: Platform) -> None:
+    job = shared.witness("train", 10_000, 0.1, retry={"backoff": "1s"})
+    wait_for(lambda: len(shared.said(job, "saved")) >= 3, 30, "three checkpoints")
+    shared.kill_worker(job)
+    wait_for(lambda: not shared.worker_pid(shared.attempts(job)[0]), 10, "it is dead")
+    shared.wait_state(job, "queued")
     time.sleep(0.1)
-    newest, before = platform.client.jobs.checkpoints(job.id)[:2]
+    newest, before = shared.client.jobs.checkpoints(job.id)[:2]
     flip_a_bit(Path(newest["path"]) / "step")
-    second = wait_for(lambda: platform.said(job, "resumed")[1:], 30, "the next attempt")[0]
+    second = wait_for(lambda: shared.said(job, "resumed")[1:], 30, "the next attempt")[0]
     assert second["step"] == before["step"]
-    [told] = wait_for(lambda: events(platform, job, "bad-checkpoint"), 20, "it is told")
+    [told] = wait_for(lambda: events(shared, job, "bad-checkpoint"), 20, "it is told")
     assert newest["path"] in str(told["reason"])
-    wait_for(lambda: len(platform.said(job, "saved")) >= 6, 30, "it goes on")
-    bad = {c["path"] for c in platform.client.jobs.checkpoints(job.id) if c["bad"]}
+    wait_for(lambda: len(shared.said(job, "saved")) >= 6, 30, "it goes on")
+    bad = {c["path"] for c in shared.client.jobs.checkpoints(job.id) if c["bad"]}
     assert newest["path"] in bad
-    platform.client.jobs.stop(job.id)
-    platform.wait(job)
+    shared.client.jobs.stop(job.id)
+    shared.wait(job)
 
 
 def flip_a_bit(path: Path) -> None:

@@ -48,11 +48,11 @@ class Impostor:
 
 
 @pytest.fixture
-def impostor(platform: Platform) -> Impostor:
-    job = platform.witness("until", platform.gate(), retry={"backoff": "50ms"})
-    platform.wait_state(job, "running")
-    wait_for(lambda: platform.said(job, "began"), 20, "the rank runs")
-    return Impostor(platform, job)
+def impostor(shared: Platform) -> Impostor:
+    job = shared.witness("until", shared.gate(), retry={"backoff": "50ms"})
+    shared.wait_state(job, "running")
+    wait_for(lambda: shared.said(job, "began"), 20, "the rank runs")
+    return Impostor(shared, job)
 
 
 def end(impostor: Impostor) -> Job:

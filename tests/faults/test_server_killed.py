@@ -12,6 +12,8 @@ import pytest
 from windlass.testing import invariants
 from windlass.testing.platform import Platform, wait_for
 
+pytestmark = pytest.mark.slow
+
 THREADS, SUBMITS = 8, 10
 
 
@@ -54,7 +56,7 @@ def submits_under_fire(platform: Platform, dice: random.Random, rounds: int) -> 
 def test_r_f1_no_submit_is_lost_or_doubled_when_the_server_is_killed(
     any_platform: Platform, dice: random.Random
 ) -> None:
-    submits_under_fire(any_platform, dice, rounds=4)
+    submits_under_fire(any_platform, dice, rounds=3)
 
 
 @pytest.mark.long
@@ -103,23 +105,19 @@ def _ids(platform: Platform, body: object, *keys: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "place", ["after-start-commit", "before-launch", "after-launch", "before-over-commit"]
-)
-def test_r_f3_a_job_runs_once_whatever_step_the_server_died_at(
-    platform: Platform, place: str
-) -> None:
-    platform.kill()
-    platform.env["WINDLASS_FAILPOINT"] = f"{place}:kill"
-    platform.start()
-    job = platform.witness("exit", 0, name="once")
-    assert platform.process is not None and platform.process.wait(20) == -9
-    platform.kill()
-    platform.env.pop("WINDLASS_FAILPOINT")
-    platform.start()
-    job = platform.wait(job)
-    assert (job.state, job.attempt) == ("succeeded", 1)
-    assert len(platform.said(job, "began")) == 1
+def test_r_f3_a_job_runs_once_whatever_step_the_server_died_at(platform: Platform) -> None:
+    for place in ("after-start-commit", "before-launch", "after-launch", "before-over-commit"):
+        platform.kill()
+        platform.env["WINDLASS_FAILPOINT"] = f"{place}:kill"
+        platform.start()
+        job = platform.witness("exit", 0, name=place)
+        assert platform.process is not None and platform.process.wait(20) == -9
+        platform.kill()
+        platform.env.pop("WINDLASS_FAILPOINT")
+        platform.start()
+        job = platform.wait(job)
+        assert (job.state, job.attempt) == ("succeeded", 1)
+        assert len(platform.said(job, "began")) == 1
 
 
 def adopted(platform: Platform, away_seconds: float) -> None:

@@ -63,24 +63,24 @@ def test_r_f23_a_client_that_gave_up_waiting_may_ask_again(any_platform: Platfor
 
 
 @pytest.mark.parametrize("verb", ["stop", "release", "restart"])
-def test_wishes_at_once_from_many_are_one_wish(platform: Platform, verb: str) -> None:
-    gate = platform.gate()
-    job = platform.witness(
+def test_wishes_at_once_from_many_are_one_wish(shared: Platform, verb: str) -> None:
+    gate = shared.gate()
+    job = shared.witness(
         "until", gate, hold=verb == "release", limits={"grace": "300ms"},
     )  # fmt: skip
     if verb != "release":
-        platform.wait_state(job, "running")
+        shared.wait_state(job, "running")
 
     def wish(_: int) -> int:
-        return platform.call("POST", f"/jobs/{job.id}/{verb}", {}).status_code
+        return shared.call("POST", f"/jobs/{job.id}/{verb}", {}).status_code
 
     with ThreadPoolExecutor(10) as pool:
         found = Counter(pool.map(wish, range(30)))
     assert set(found) <= {200, 409}, found
     assert found[200] >= 1
     if verb == "stop":
-        assert platform.wait(job).state == "cancelled"
+        assert shared.wait(job).state == "cancelled"
         return
-    platform.wait_state(job, "running")
+    shared.wait_state(job, "running")
     gate.touch()
-    assert platform.wait(job).state == "succeeded"
+    assert shared.wait(job).state == "succeeded"

@@ -12,6 +12,8 @@ import pytest
 
 from windlass.testing.platform import Platform, runs, wait_for
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"backoff": "100ms", "backoff_cap": "200ms"}
 
 
@@ -63,34 +65,34 @@ def test_r_f6_a_killed_rank_takes_its_gang_along_and_all_resume_together(
     assert "rank 0" in told[1]["reason"]
 
 
-def test_r_f6_the_budget_of_restarts_ends(platform: Platform) -> None:
-    job = platform.witness(
-        "until", platform.gate(), workers=2, retry={"times": 1, "stale_restarts": 9, **QUICK}
+def test_r_f6_the_budget_of_restarts_ends(shared: Platform) -> None:
+    job = shared.witness(
+        "until", shared.gate(), workers=2, retry={"times": 1, "stale_restarts": 9, **QUICK}
     )
     for attempt in (1, 2):
         pids = wait_for(
-            lambda attempt=attempt: len(found := rank_pids(platform, job, attempt)) == 2 and found,
+            lambda attempt=attempt: len(found := rank_pids(shared, job, attempt)) == 2 and found,
             30,
             f"both ranks of attempt {attempt} run",
         )
         os.kill(pids[1], signal.SIGKILL)
-    job = platform.wait(job)
+    job = shared.wait(job)
     assert (job.state, job.attempt, job.failures) == ("failed", 2, 1)
     assert "tried again 1 of 1" in job.reason
 
 
-def test_r_f7_with_its_worker_a_job_dies_and_is_retried_for_free(platform: Platform) -> None:
-    gate = platform.gate()
-    job = platform.witness("until", gate, retry={"times": 0, **QUICK})
-    platform.wait_state(job, "running")
-    [rank] = wait_for(lambda: rank_pids(platform, job, 1).values(), 20, "the rank runs")
-    platform.kill_worker(job)
-    wait_for(lambda: rank_pids(platform, job, 2), 30, "the next attempt runs")
+def test_r_f7_with_its_worker_a_job_dies_and_is_retried_for_free(shared: Platform) -> None:
+    gate = shared.gate()
+    job = shared.witness("until", gate, retry={"times": 0, **QUICK})
+    shared.wait_state(job, "running")
+    [rank] = wait_for(lambda: rank_pids(shared, job, 1).values(), 20, "the rank runs")
+    shared.kill_worker(job)
+    wait_for(lambda: rank_pids(shared, job, 2), 30, "the next attempt runs")
     assert not runs(rank)
     gate.touch()
-    job = platform.wait(job)
+    job = shared.wait(job)
     assert (job.state, job.attempt, job.failures) == ("succeeded", 2, 0)
-    told = platform.client.jobs.detail(job.id)["attempts"]
+    told = shared.client.jobs.detail(job.id)["attempts"]
     assert [attempt["outcome"] for attempt in told] == ["lost", "succeeded"]
 
 
@@ -109,38 +111,34 @@ def test_r_f7_when_worker_and_server_die_together_the_next_server_sees_it(
     assert platform.wait(job).state == "succeeded"
 
 
-def test_a_job_that_loses_worker_after_worker_is_held_until_released(platform: Platform) -> None:
-    gate = platform.gate()
-    job = platform.witness("until", gate, retry=QUICK)
+def test_a_job_that_loses_worker_after_worker_is_held_until_released(shared: Platform) -> None:
+    gate = shared.gate()
+    job = shared.witness("until", gate, retry=QUICK)
     for attempt in (1, 2, 3):
-        wait_for(
-            lambda attempt=attempt: rank_pids(platform, job, attempt), 30, f"attempt {attempt}"
-        )
-        platform.kill_worker(job)
-    held = platform.wait_state(job, "held")
+        wait_for(lambda attempt=attempt: rank_pids(shared, job, attempt), 30, f"attempt {attempt}")
+        shared.kill_worker(job)
+    held = shared.wait_state(job, "held")
     assert "quarantined: 3 attempts" in held.reason and "release" in held.reason
-    assert "quarantined" in platform.client.jobs.why(job.id)["sentence"]
-    platform.client.jobs.release(job.id)
-    wait_for(lambda: rank_pids(platform, job, 4), 30, "it goes on after the release")
+    assert "quarantined" in shared.client.jobs.why(job.id)["sentence"]
+    shared.client.jobs.release(job.id)
+    wait_for(lambda: rank_pids(shared, job, 4), 30, "it goes on after the release")
     gate.touch()
-    assert platform.wait(job).state == "succeeded"
+    assert shared.wait(job).state == "succeeded"
 
 
 def test_losses_of_workers_without_a_further_step_hold_a_job_and_do_not_fail_it(
-    platform: Platform,
+    shared: Platform,
 ) -> None:
     """Losing a node is never the job's fault, also when it had no time to get further."""
-    job = platform.witness("train", 1, 0, retry=QUICK)
-    assert platform.wait(job).state == "succeeded"  # warm: imports are cached from here on
-    job = platform.witness("train", 1000, 0.3, retry=QUICK)
-    saved_by_all(platform, job, 1, ranks=1, attempt=1)
+    job = shared.witness("train", 1, 0, retry=QUICK)
+    assert shared.wait(job).state == "succeeded"  # warm: imports are cached from here on
+    job = shared.witness("train", 1000, 0.3, retry=QUICK)
+    saved_by_all(shared, job, 1, ranks=1, attempt=1)
     for attempt in (1, 2, 3, 4):
-        wait_for(
-            lambda attempt=attempt: rank_pids(platform, job, attempt), 30, f"attempt {attempt}"
-        )
-        platform.kill_worker(job)
-    assert platform.wait_state(job, "held", "failed").state == "held"
-    platform.client.jobs.stop(job.id)
+        wait_for(lambda attempt=attempt: rank_pids(shared, job, attempt), 30, f"attempt {attempt}")
+        shared.kill_worker(job)
+    assert shared.wait_state(job, "held", "failed").state == "held"
+    shared.client.jobs.stop(job.id)
 
 
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "3")])

@@ -1,8 +1,8 @@
 """Many seeds, each with several crashes, lost, late and repeated messages, dead workers, reboots,
 stopped leaders and a database that goes away; every promise is checked when it is over.
 
-A failing seed prints its violations, the command that replays it and its history. Keep it: add it
-to `KEPT` with its story.
+A failing seed prints its violations, the command that replays it and its history. A seed is only
+good for the code it was found with: once understood, the story goes into `test_found_bugs.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,7 @@ import pytest
 from windlass.testing.simulated.plans import storm
 from windlass.testing.simulation import simulate
 
-QUICK, MORE, LONG = range(0, 100), range(100, 300), range(300, 4000)
-
-KEPT = {
-    8: "a held job that was released was started twice, and its place was given away",
-    22: "the same, with two servers",
-    26: "a job removed before admit had heard of its end kept its place for ever",
-    122: "a job was removed while its worker was on its way out: rows gone, files kept for ever",
-    157: "a gang of which one node never started its ranks was called succeeded",
-    382: "a submit that was under way for longer than its job lived made it anew",
-}
+QUICK, MORE, LONG = range(0, 60), range(60, 300), range(300, 4000)
 
 
 def _tenths(seeds: range) -> list[range]:
@@ -56,15 +47,10 @@ def test_no_promise_is_broken_in_thousands_of_storms(seeds: range) -> None:
     _run(seeds)
 
 
-@pytest.mark.parametrize("seed", KEPT)
-def test_a_seed_that_failed_once_stays_right(seed: int) -> None:
-    _run(range(seed, seed + 1))
-
-
 def test_a_storm_is_what_it_claims_to_be() -> None:
     """The faults do happen: a run in which nothing goes wrong proves nothing."""
     told = [line for seed in range(12) for _, _, line in simulate(storm(seed)).evidence.history]
-    for fault in ("killed by chance", "stopped", "reboots", "submits again", "fenced", "SIGKILL"):
+    for fault in ("killed by chance", "stopped", "reboots", "submits again", "SIGKILL", "away"):
         assert any(fault in line for line in told), fault
 
 

@@ -50,7 +50,10 @@ def summary(nodes: Sequence[Node]) -> str:
         output.megabytes(total.get("memory_bytes", 0)),
     ]
     gpus = total.get("gpus", 0)
-    words.append(f"{free.get('gpus', 0)} of {gpus} GPU free" if gpus else "no GPU")
+    if gpus and all(node.free for node in nodes):
+        words.append(f"{free.get('gpus', 0)} of {gpus} GPU free")
+    else:  # a server that has just started does not know yet what is free
+        words.append(f"{gpus} GPU" if gpus else "no GPU")
     if len(nodes) != 1:
         words.insert(0, f"{len(nodes)} nodes")
     return " · ".join(words)

@@ -26,6 +26,9 @@ from windlass.server.store.base import Store
 log = logging.getLogger("windlass.expire")
 
 _BATCH = 50
+"""At most so many jobs in one transaction."""
+_WRITE_SECONDS = 0.008
+"""How long one should take: a submit that comes meanwhile waits for it."""
 _SHARE = 0.25
 """Of the time: the rest is left to others."""
 _AGAIN_MS = 60_000
@@ -49,6 +52,7 @@ class Expire:
         self._engines = engines
         self._guard = guard
         self._job_folder = job_folder
+        self._size = 4  # of the next batch: a job's rows lie all over a large file
 
     async def turn(self) -> int:
         """Remove what is due. Files first: a row without files can be removed again, files
@@ -68,7 +72,10 @@ class Expire:
             if not ids:
                 return _AGAIN_MS
             await self._tracking.write(partial(runs.forget, job_ids=ids))
+            writing = time.monotonic()
             await self._store.write(partial(self._remove, ids=ids))
+            slow = time.monotonic() - writing > _WRITE_SECONDS
+            self._size = max(1, self._size // 2) if slow else min(_BATCH, self._size + 1)
             await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
 
     async def _remove_files(self, job_id: str, attempt_ids: list[str]) -> bool:
@@ -91,7 +98,7 @@ class Expire:
             select(jobs.c.id)
             .where(jobs.c.expires_ms <= now, jobs.c.state.in_(sorted(TERMINAL)))
             .order_by(jobs.c.expires_ms)
-            .limit(_BATCH)
+            .limit(self._size)
         ).scalars()
         due: dict[str, list[str]] = {job_id: [] for job_id in ids}
         rows = conn.execute(

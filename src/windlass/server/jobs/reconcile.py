@@ -231,12 +231,22 @@ class Reconcile:
         await self._write(at, launched)
 
     async def _refuse(self, at: Situation, why: str, *, transient: bool) -> None:
-        """The engine could not start it: end what did start, and close the attempt."""
+        """The engine could not start it: end what did start, and close the attempt. Without proof
+        that nothing of it is left (a launch may be repeated over one that went well before a
+        crash) it stays open, and the next look tries again."""
         engine = self._engines[at.attempt["engine"]]
+        unhealthy = []
         for worker in at.workers:
-            await engine.end(at.attempt["id"], worker["node"])
+            seen = await engine.end(at.attempt["id"], worker["node"])
+            if (seen.record or {}).get("survivors"):
+                unhealthy.append(seen.node)
+            elif seen.sight not in (Sight.ENDED, Sight.ABSENT):
+                log.error("node %s: cannot end attempt %s", seen.node, at.attempt["id"])
+                return
         outcome = Outcome.LOST if transient else Outcome.REFUSED
-        verdict = policy.Verdict(outcome, f"launch failed: {why}")
+        verdict = policy.Verdict(
+            outcome, f"launch failed: {why}", unhealthy_nodes=tuple(unhealthy)
+        )
         await self._write(
             at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
         )

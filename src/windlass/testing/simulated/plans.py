@@ -137,7 +137,7 @@ def storm(seed: int, *, servers: int | None = None) -> Plan:
     nodes = _nodes(draw.choice((1, 2, 2, 3)), slots=draw.choice((2, 4)))
     jobs = tuple(_drawn_job(draw, index, len(nodes)) for index in range(draw.randint(2, 4)))
     heals = draw.uniform(10, 30)
-    drawn = draw.choice((1, 1, 2))
+    drawn = draw.choice((1, 1, 1, 2, 2))
     count = drawn if servers is None else servers
     rough = draw.random()
     return Plan(
@@ -149,11 +149,11 @@ def storm(seed: int, *, servers: int | None = None) -> Plan:
         servers=count,
         slow=draw.choice((0.002, 0.02, 0.2)),
         weather=Weather(lose=0.15 * rough, repeat=0.2 * rough, late=0.08 * rough),
-        away=draw.choice((0.0, 0.0, 0.03)),
+        away=draw.choice((0.0, 0.05)),
         launch_fails=draw.choice((0.0, 0.0, 0.1)),
         end_fails=draw.choice((0.0, 0.3)),
         crash_every=draw.choice((4.0, 10.0, 30.0)),
-        stop_every=draw.choice((None, 8.0)),
+        stop_every=draw.choice((None, 6.0, 6.0)),
         reboots=tuple(
             (draw.uniform(1, heals), draw.choice(sorted(nodes))) for _ in range(draw.randint(0, 2))
         ),
