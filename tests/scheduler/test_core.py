@@ -52,7 +52,7 @@ def started(decisions: list[Decision]) -> list[str]:
 def test_a_gang_starts_whole_or_not_at_all() -> None:
     core = Core()
     core.apply(NodeUp(node("a")))
-    assert core.apply(Submit("j", 1, (ask(count=3, gpus=1),))) == []
+    assert core.apply(Submit("j", (1,), (ask(count=3, gpus=1),))) == []
     (start,) = core.apply(NodeUp(node("b")))
     assert len(start.placement) == 3
     assert {(p.node, p.gpu_ids) for p in start.placement} == {
@@ -63,28 +63,37 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
 def test_nobody_overtakes_the_first() -> None:
     core = Core()
     core.apply(NodeUp(node("a")))
-    assert started(core.apply(Submit("big", 1, (ask(gpus=2),)))) == ["big"]
-    assert core.apply(Submit("bigger", 2, (ask(count=2, gpus=1),))) == []
-    assert core.apply(Submit("small", 3, (ask(),))) == []
+    assert started(core.apply(Submit("big", (1,), (ask(gpus=2),)))) == ["big"]
+    assert core.apply(Submit("bigger", (2,), (ask(count=2, gpus=1),))) == []
+    assert core.apply(Submit("small", (3,), (ask(),))) == []
     assert started(core.apply(Release("big"))) == ["bigger", "small"]
 
 
 def test_a_job_that_comes_back_keeps_its_turn() -> None:
     core = Core()
     core.apply(NodeUp(node("a", gpus=1)))
-    core.apply(Submit("first", 1, (ask(gpus=1),)))
-    core.apply(Submit("second", 2, (ask(gpus=1),)))
-    core.apply(Submit("third", 3, (ask(gpus=1),)))
-    core.apply(Submit("zeroth", 0, (ask(gpus=1),)))
+    core.apply(Submit("first", (1,), (ask(gpus=1),)))
+    core.apply(Submit("second", (2,), (ask(gpus=1),)))
+    core.apply(Submit("third", (3,), (ask(gpus=1),)))
+    core.apply(Submit("zeroth", (0,), (ask(gpus=1),)))
     assert started(core.apply(Release("first"))) == ["zeroth"]
+
+
+def test_a_higher_priority_goes_first() -> None:
+    core = Core()
+    core.apply(NodeUp(node("a", gpus=1)))
+    core.apply(Submit("runs", (-50, 1), (ask(gpus=1),)))
+    core.apply(Submit("low", (-10, 2), (ask(gpus=1),)))
+    core.apply(Submit("high", (-90, 3), (ask(gpus=1),)))
+    assert started(core.apply(Release("runs"))) == ["high"]
 
 
 def test_why_names_what_is_missing_and_who_is_ahead() -> None:
     core = Core()
     core.apply(NodeUp(node("a", gpus=2)))
-    core.apply(Submit("one", 1, (ask(gpus=2),)))
-    core.apply(Submit("two", 2, (ask(gpus=1),)))
-    core.apply(Submit("three", 3, (ask(),)))
+    core.apply(Submit("one", (1,), (ask(gpus=2),)))
+    core.apply(Submit("two", (2,), (ask(gpus=1),)))
+    core.apply(Submit("three", (3,), (ask(),)))
     reason = core.why("two")
     assert reason is not None
     assert reason.code == "waiting-nodes"
@@ -99,9 +108,9 @@ def test_fragments_are_named_as_such() -> None:
     core = Core()
     for name in ("a", "b"):
         core.apply(NodeUp(node(name, gpus=2)))
-    core.apply(Submit("x", 1, (ask(count=2, gpus=1, role="w"),)))
-    core.apply(Submit("y", 2, (ask(gpus=2),)))
-    core.apply(Submit("z", 3, (ask(gpus=2),)))
+    core.apply(Submit("x", (1,), (ask(count=2, gpus=1, role="w"),)))
+    core.apply(Submit("y", (2,), (ask(gpus=2),)))
+    core.apply(Submit("z", (3,), (ask(gpus=2),)))
     reason = core.why("z")
     assert reason is not None and reason.code.startswith("waiting-nodes")
 
@@ -119,9 +128,9 @@ def test_what_can_never_fit_says_why() -> None:
 def test_a_node_that_goes_down_takes_nothing_new_and_keeps_what_it_has() -> None:
     core = Core()
     core.apply(NodeUp(node("a")))
-    core.apply(Submit("x", 1, (ask(gpus=1),)))
+    core.apply(Submit("x", (1,), (ask(gpus=1),)))
     core.apply(NodeDown("a"))
-    assert core.apply(Submit("y", 2, (ask(),))) == []
+    assert core.apply(Submit("y", (2,), (ask(),))) == []
     assert core.apply(Release("x")) == []
     assert started(core.apply(NodeUp(node("a")))) == ["y"]
 
@@ -155,13 +164,13 @@ class Any(RuleBasedStateMachine):
         self.order += 1
         name = f"j{self.order}"
         self.asks[name] = (ask(count=count, gpus=gpus, cpus=cpus), ask(role="ps", memory=1))
-        self.take(self.core.apply(Submit(name, self.order, self.asks[name])))
+        self.take(self.core.apply(Submit(name, (self.order,), self.asks[name])))
         return name
 
     @rule(job=jobs)
     def submit_again(self, job: str) -> None:
         if job in self.running:
-            self.take(self.core.apply(Submit(job, int(job[1:]), self.asks[job])))
+            self.take(self.core.apply(Submit(job, (int(job[1:]),), self.asks[job])))
 
     @rule(job=consumes(jobs))
     def end(self, job: str) -> None:
@@ -178,7 +187,7 @@ class Any(RuleBasedStateMachine):
             assert fresh.apply(Restore(job, self.asks[job], start.placement)) == []
         waiting = [job for job in self.core._queue]
         for job in waiting:
-            assert fresh.apply(Submit(job, int(job[1:]), self.asks[job])) == []
+            assert fresh.apply(Submit(job, (int(job[1:]),), self.asks[job])) == []
         assert fresh.free() == self.core.free()
         self.core = fresh
 

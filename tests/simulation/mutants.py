@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select, update
 
 from windlass.core.errors import Fenced
-from windlass.core.jobs import Outcome
+from windlass.core.jobs import JobSpec, Outcome
+from windlass.core.resources import Resources
 from windlass.engines.base import Sight
 from windlass.server import leases
 from windlass.server.jobs import decide as decisions
 from windlass.server.jobs import moves, orders, policy, reconcile, service
 from windlass.server.jobs.tables import attempts, jobs
-from windlass.testing.simulated.plans import Plan, storm
+from windlass.testing.simulated.cluster import Fate
+from windlass.testing.simulated.plans import JobPlan, Plan
 
 Mutate = Callable[[pytest.MonkeyPatch], None]
 
@@ -93,8 +94,22 @@ def no_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def two_leaders(seed: int) -> Plan:
-    """Two servers; the leader is stopped again and again, long enough for the other to lead."""
-    return replace(
-        storm(seed, servers=2), stop_every=4.0, crash_every=None, heals_at=90.0, slow=0.2,
-        away=0.0,
+    """Two servers, and a leader that is stopped again and again, long enough for the other to
+    lead; jobs that come and go all the time on one node that holds one of them. What a leader
+    had decided when it was stopped is wrong when it wakes up."""
+    spec = {
+        "run": ["true"], "roles": {"worker": {"gpus": 1}}, "limits": {"grace": "1s"},
+        "retry": {
+            "times": 8, "on": ["failed", "lost"], "backoff": "200ms", "backoff_cap": "1s",
+            "stale_restarts": 99,
+        },
+    }  # fmt: skip
+    jobs = tuple(
+        JobPlan(f"job-{index}", JobSpec.model_validate({"name": f"job-{index}", **spec}), index)
+        for index in range(5)
+    )
+    return Plan(
+        name="two_leaders", seed=seed, nodes={"n1": Resources(gpus=1, slots=2)}, jobs=jobs,
+        fate=lambda launch: Fate(boot=0.1, run=1.0, exit=int(launch["attempt"] < 6)),
+        servers=2, slow=0.4, stop_every=2.0, heals_at=90.0,
     )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from windlass.cli import local
@@ -27,9 +29,22 @@ def command(session: Session, kill: bool) -> None:
         live = [job for state in STATES[:5] for job in jobs.list(state=state, limit=10_000)]
         for job in live:
             jobs.stop(job.id, reason="windlass down --kill", now=True)
-        ended = [jobs.wait(job.id, timeout_seconds=60).id for job in live]
+        ended = _wait_for_all(session, [job.id for job in live])
     running = 0 if kill else len(session.client.jobs.list(state="running", limit=100))
     local.stop(server)
     if not session.one({"stopped": True, "pid": server.pid, "ended": ended, "running": running}):
         goes_on = f"; {running} running job(s) go on" if running else ""
         session.say(f"stopped the server (pid {server.pid}){goes_on}")
+
+
+def _wait_for_all(session: Session, ids: list[str], seconds: float = 45.0) -> list[str]:
+    """Those that ended in time. What does not end is said, and does not keep the server up."""
+    deadline = time.monotonic() + seconds
+    ended = []
+    for job_id in ids:
+        try:
+            left = max(0.1, deadline - time.monotonic())
+            ended.append(session.client.jobs.wait(job_id, timeout_seconds=left).id)
+        except TimeoutError as err:
+            session.say(f"still there: {err}; the next `windlass up` goes on with it")
+    return ended

@@ -52,7 +52,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("--grace", metavar="DURATION", help="From the stop signal to the kill."),
     click.option("--hold", is_flag=True, help="Do not start before `windlass release`."),
     click.option("--priority", type=int, help="Higher goes first."),
-    click.option("--queue", metavar="NAME", help="The queue."),
+    click.option("--queue", metavar="NAME", help="The queue (so far only `default`)."),
     click.option("--code", metavar="DIR", help="The directory to send; else the current one."),
     click.option("--no-code", is_flag=True, help="Send none."),
     click.option("-f", "--file", metavar="FILE", help="A job file as the base; flags win."),

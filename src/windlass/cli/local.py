@@ -75,7 +75,7 @@ def start(words: Sequence[str], *, timeout_seconds: float = START_SECONDS) -> Se
     """Start the server detached and return once it answers. Raises Internal with the last lines
     of its log when it ends instead."""
     home = data_dir()
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = home / "server.log"
     size = log.stat().st_size if log.exists() else 0
     with open(log, "ab") as file:

@@ -1,9 +1,9 @@
 """The scheduler's core: events in, decisions out.
 
 No clock, no thread, no I/O, no randomness: the same events give the same decisions, in
-production from a loop, in tests from a list. This inside is the smallest right one: strict
-first come, first served; a gang starts whole or not at all; what a node offers is never
-exceeded. `apply` and the event and decision types are what later insides keep.
+production from a loop, in tests from a list. This inside is the smallest right one: by priority,
+then strictly first come, first served; a gang starts whole or not at all; what a node offers is
+never exceeded. `apply` and the event and decision types are what later insides keep.
 
     Submit ──► queue ──► Start(placement) ──► holds resources until Release
 """
@@ -41,7 +41,8 @@ class NodeDown:
 @dataclass(frozen=True)
 class Submit:
     job_id: str
-    order: int
+    order: tuple[int, ...]
+    """Smaller goes first."""
     asks: tuple[Ask, ...]
 
 
@@ -171,7 +172,9 @@ class Core:
     def _enqueue(self, submit: Submit) -> None:
         last = next(reversed(self._queue.values()), None)
         self._queue[submit.job_id] = submit
-        if last is not None and submit.order < last.order:  # a job that comes back keeps its turn
+        if (
+            last is not None and submit.order < last.order
+        ):  # a higher priority, or one that comes back
             self._queue = dict(sorted(self._queue.items(), key=lambda item: item[1].order))
 
     def _hold(self, job_id: str, asks: tuple[Ask, ...], placement: tuple[Placed, ...]) -> None:

@@ -8,10 +8,14 @@ import ipaddress
 import json
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -24,6 +28,7 @@ from windlass.server.settings import DAY_MS, Settings
 
 def main() -> int:
     options = _options().parse_args()
+    os.umask(0o077)
     home = Path(options.home).expanduser().absolute()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not _loopback(options.host) and not options.insecure:
@@ -63,6 +68,27 @@ def main() -> int:
     return 0
 
 
+def _server_class() -> Any:
+    """uvicorn's server, but for signals: it would raise them again once it has ended, before the
+    parts are closed."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+        def obey_signals(self) -> None:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._leave)
+
+        def _leave(self) -> None:
+            self.should_exit = True
+
+    return Server
+
+
 async def _serve(settings: Settings, listening: socket.socket) -> None:
     import uvicorn
 
@@ -74,7 +100,8 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
             ws="none", lifespan="off", timeout_graceful_shutdown=1, server_header=False,
             date_header=False, proxy_headers=False, timeout_keep_alive=75, backlog=2048,
         )  # fmt: skip
-        server = uvicorn.Server(config)
+        server = _server_class()(config)
+        server.obey_signals()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)

@@ -43,16 +43,19 @@ def test_the_first_to_fail_by_itself_is_the_cause() -> None:
     assert "ValueError: no" in verdict.reason
 
 
+ENDED = record(rank(exit=0, ended_by="worker"), outcome="cancelled")
+
+
 @pytest.mark.parametrize(
     ("records", "told", "outcome"),
     [
         ([record(rank(oom=True, exit=None, signal=9), outcome="oom")], None, Outcome.OOM),
         ([record(outcome="lost")], None, Outcome.LOST),
-        ([record(rank(exit=0, ended_by="worker"), outcome="cancelled")], Outcome.CANCELLED, Outcome.CANCELLED),
-        ([record(rank(exit=0, ended_by="worker"), outcome="cancelled")], Outcome.PREEMPTED, Outcome.PREEMPTED),
+        ([ENDED], Outcome.CANCELLED, Outcome.CANCELLED),
+        ([ENDED], Outcome.PREEMPTED, Outcome.PREEMPTED),
         ([record(rank(exit=0))], Outcome.CANCELLED, Outcome.SUCCEEDED),  # it ended well first
         ([record(outcome="refused", reason="no such command")], None, Outcome.REFUSED),
-        ([record(rank(exit=None, signal=15, ended_by="worker"), outcome="hung")], None, Outcome.HUNG),
+        ([record(outcome="hung")], None, Outcome.HUNG),
     ],
 )  # fmt: skip
 def test_outcomes(records: list[Any], told: Outcome | None, outcome: Outcome) -> None:

@@ -189,7 +189,9 @@ class Admit:
             self._apply(Withdraw(row["id"]))
             heapq.heappush(self._due, (row["not_before_ms"], row["id"]))
         else:
-            self._apply(Submit(row["id"], row["number"], asks_of(_spec(row))))
+            spec = _spec(row)
+            order = (-spec.queue.priority, row["number"])
+            self._apply(Submit(row["id"], order, asks_of(spec)))
 
     async def _hold(self, row: Row) -> None:
         """Another server, or a write whose outcome we did not learn, has started it."""

@@ -118,7 +118,10 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
         late = attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS
         if job["wish"] == "cancel" and job["wish_now"] and attempt["grace_ms"] > 0:
             return [_tell(Outcome.CANCELLED, job["wish_reason"] or "", 0, running, stopping=True)]
-        return [Kill(node) for node in running] if now_ms >= late else []
+        if now_ms >= late:
+            return [Kill(node) for node in running]
+        # Told to end before it was launched there: nobody would hear the order.
+        return [Kill(node) for node in running if _sight(now, node) is Sight.ABSENT]
 
     ended = _ended_elsewhere(now, records)
     if ended is not None:

@@ -150,7 +150,8 @@ class Reconcile:
         engine = self._engines[attempt["engine"]]
         wanted = [(attempt["id"], worker["node"]) for worker in members if not worker["record"]]
         seen: Sequence[Seen] = ()
-        if attempt["launched_ms"] is not None and wanted:
+        ending = attempt["state"] == AttemptState.ENDING
+        if wanted and (attempt["launched_ms"] is not None or ending):
             seen = await engine.observe(wanted)
         finish, deciding = gangs.finish(job, spec)
         return Situation(job, attempt, members, {s.node: s for s in seen}, spec, finish, deciding)

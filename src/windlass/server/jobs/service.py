@@ -58,7 +58,9 @@ def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
         raise InvalidInput(
             f"not available in this release: {', '.join(refused)}",
             hint="take these fields out: nothing that was asked for is passed over in silence",
-            fields=refused,
+            fields=[
+                {"field": field, "found": "set", "allowed": "its default"} for field in refused
+            ],
         )
     framework = spec.framework or "python"
     try:
@@ -93,7 +95,6 @@ def not_yet(spec: JobSpec) -> list[str]:
         "limits.cost": spec.limits.cost is not None,
         "on_member_loss: continue": spec.on_member_loss == "continue",
         "queue.name": spec.queue.name != "default",
-        "queue.priority": spec.queue.priority != 50,
         "isolation.level": spec.isolation.level > 0,
         "isolation.network": spec.isolation.network != "host",
         "notify": bool(spec.notify.on or spec.notify.to),
@@ -183,9 +184,17 @@ def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Row | N
 
 def _joined() -> Select[Any]:
     return (
-        select(jobs, projects.c.name.label("project"), users.c.name.label("user"))
+        select(
+            jobs,
+            projects.c.name.label("project"),
+            users.c.name.label("user"),
+            attempts.c.step.label("attempt_step"),
+        )
         .join(projects, projects.c.id == jobs.c.project_id)
         .join(users, users.c.id == jobs.c.user_id)
+        .outerjoin(
+            attempts, (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.fence)
+        )
     )
 
 

@@ -40,7 +40,7 @@ def job_fields(row: Row) -> dict[str, Any]:
         "failures": row["failures"],
         "exit_code": row["exit_code"],
         "outcome": Outcome(row["outcome"]) if row["outcome"] else None,
-        "step": row["step"],
+        "step": row["step"] if row.get("attempt_step") is None else row["attempt_step"],
         "progress": round(done / total, 4) if done is not None and total else None,
         "submitted": stamp(row["submitted_ms"]),
         "queued": iso(row["queued_ms"]),
