@@ -1,4 +1,4 @@
-"""A user's view of a server that is stopped and started again: nothing is lost, nothing runs twice."""
+"""A server that is stopped and started again: nothing is lost, nothing runs twice."""
 
 from __future__ import annotations
 
