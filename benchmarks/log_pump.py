@@ -54,6 +54,10 @@ def measure() -> list[Row]:
             job = platform.submit(command, limits={"log_rate": 0})
             assert platform.wait(job, 120).state == "succeeded"
             found = told()
+            kept = sum(
+                path.stat().st_size for path in platform.attempts(job)[-1].glob("logs/*.log")
+            )
+            assert kept >= BYTES, f"only {kept} bytes of {BYTES} were kept"
             platform.call("DELETE", f"/jobs/{job.id}")
             return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -122,12 +121,11 @@ def events(platform: Platform, job: Job, kind: str) -> list[dict[str, object]]:
 
 
 def test_r_f16_a_damaged_checkpoint_is_left_aside_for_the_one_before(shared: Platform) -> None:
-    job = shared.witness("train", 10_000, 0.1, retry={"backoff": "1s"})
+    job = shared.witness("train", 10_000, 0.1, retry={"backoff": "3s"})
     wait_for(lambda: len(shared.said(job, "saved")) >= 3, 30, "three checkpoints")
     shared.kill_worker(job)
     wait_for(lambda: not shared.worker_pid(shared.attempts(job)[0]), 10, "it is dead")
     shared.wait_state(job, "queued")
-    time.sleep(0.1)
     newest, before = shared.client.jobs.checkpoints(job.id)[:2]
     flip_a_bit(Path(newest["path"]) / "step")
     second = wait_for(lambda: shared.said(job, "resumed")[1:], 30, "the next attempt")[0]

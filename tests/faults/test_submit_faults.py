@@ -55,7 +55,7 @@ def test_r_f23_a_client_that_gave_up_waiting_may_ask_again(any_platform: Platfor
                 "POST", "/jobs", body(key), headers={"Idempotency-Key": key},
                 seconds=0.002 * (number + 1),
             )  # fmt: skip
-        except httpx.TimeoutException:
+        except httpx.TransportError:
             pass
         answer = platform.call("POST", "/jobs", body(key), headers={"Idempotency-Key": key})
         assert answer.status_code == 201, answer.text

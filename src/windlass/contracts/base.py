@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Dict, FrozenSet, List, Mapping, Optional, Protocol, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 ROLE_ORDER = ("chief", "master", "launcher", "scheduler", "worker", "ps", "server", "evaluator")
+
+NEVER_ENDS = frozenset({"ps", "server", "scheduler", "evaluator"})
+"""Roles whose processes serve until the others are done, in every framework we know."""
 
 FILES = "@files@"
 """In a value of a rank's environment: the folder where the worker puts that rank's files."""
@@ -95,24 +98,63 @@ class RankPlace:
     rank: int
 
 
-class Contract(Protocol):
-    """What a framework's module offers. All pure."""
+@dataclass(frozen=True)
+class Probe:
+    """Something only the job's own Python knows: whether a module can be imported there. The
+    worker looks, sets `variables` where it can, and tells the job's events either way."""
 
-    name: str
-    gpus: str
+    module: str
+    variables: Mapping[str, str]
+    found: str
+    missing: str
+
+
+class Contract:
+    """What a framework asks for. All pure; a framework overrides what differs from a plain
+    command. `counts` is by role how many members it has."""
+
+    name = ""
+    gpus = "rank"
     """`member`: each rank sees all its member's devices; `rank`: they are dealt over the ranks."""
+
+    def problems(self, counts: Mapping[str, int]) -> List[str]:
+        """What is wrong with a gang of these roles, in words that name the known choices."""
+        return []
+
+    def finish(self, counts: Mapping[str, int]) -> Dict[str, str]:
+        """By role: `all` must end well, the `first` member decides, or it `never` ends by itself
+        and is ended with the others."""
+        serving = [role for role in counts if role in NEVER_ENDS]
+        if len(serving) == len(counts):
+            serving = []
+        return {role: "never" if role in serving else "all" for role in counts}
 
     def reserved(self) -> FrozenSet[str]:
         """The launch variables of this framework, which a user may not set."""
+        return frozenset()
 
     def ranks_started_by_worker(self, member: Member) -> int:
         """How many processes the worker starts for a member: its ranks, or one launcher."""
+        return member.nproc
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         """What this framework adds to the environment of one process."""
+        return {}
 
     def files(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         """What this framework wants as files, by name; `FILES` is their folder."""
+        return {}
+
+    def hooks(self, gang: Gang) -> Tuple[str, ...]:
+        """Start-up hooks of the worker (`worker/hooks/`) that run in each rank's Python."""
+        return ()
+
+    def probes(self, gang: Gang) -> Tuple[Probe, ...]:
+        return ()
+
+    def services(self, gang: Gang) -> Tuple[str, ...]:
+        """Services of the worker that the gang needs beside its ranks (`worker/services/`)."""
+        return ()
 
 
 def places(contract: Contract, gang: Gang, member: Member) -> List[RankPlace]:

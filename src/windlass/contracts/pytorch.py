@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Sequence
 
-from windlass.contracts.base import Gang, Member, RankPlace
+from windlass.contracts.base import Contract, Gang, Member, RankPlace
 
 _RANK_VARIABLES = frozenset(
     "MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK"
@@ -26,7 +26,7 @@ _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _ELASTIC_RESTARTS = 3
 
 
-class PyTorchContract:
+class PyTorchContract(Contract):
     name = "pytorch"
     gpus = "member"
 
@@ -40,9 +40,6 @@ class PyTorchContract:
         if is_launcher(place.member.command):
             return {**_launcher(gang, place.member), **_interface(place.member)}
         return {**_rank(gang, place), **_interface(place.member)}
-
-    def files(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
-        return {}
 
 
 def is_launcher(command: Sequence[str]) -> bool:

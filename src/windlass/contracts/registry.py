@@ -59,8 +59,17 @@ def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
     without the fields that only the server knows (resume_from, deadline, token, url)."""
     found = contract(framework)
     finish = {member.role: gang.finish.get(member.role, "all") for member in gang.ordered}
+    extras = {
+        "hooks": list(found.hooks(gang)),
+        "probes": [
+            {"module": p.module, "env": dict(p.variables), "found": p.found, "missing": p.missing}
+            for p in found.probes(gang)
+        ],
+        "services": list(found.services(gang)),
+    }
     answers: Dict[str, Dict[str, Any]] = {
-        node: {"members": [], "finish": finish, "nodes": len(gang.nodes)} for node in gang.nodes
+        node: {"members": [], "finish": finish, "nodes": len(gang.nodes), **extras}
+        for node in gang.nodes
     }
     neutral_files = neutral.files(gang)
     for member in gang.ordered:

@@ -44,7 +44,7 @@ class Leadership:
                 self.epoch = await leases.try_lead(self._store, OFFICE, self._holder, LEASE_MS)
                 if self.epoch is not None:
                     return
-            await asyncio.sleep(LEASE_MS / 5000)
+            await asyncio.sleep(1)  # a leader that died is followed within its lease and this
 
     async def keep(self) -> None:
         """Renew; returns when another leads."""

@@ -12,9 +12,6 @@ from windlass.core.jobs import JobSpec
 
 Row = Mapping[str, Any]
 
-_NEVER_ENDS = frozenset({"ps", "server", "scheduler", "evaluator"})
-"""Roles whose processes serve until the others are done, in every framework we know."""
-
 
 @lru_cache(maxsize=64)
 def contract(framework: str) -> Contract:
@@ -22,17 +19,19 @@ def contract(framework: str) -> Contract:
     return registry.contract(framework)
 
 
-def finish_rules(spec: JobSpec) -> dict[str, str]:
-    others = set(spec.roles) - _NEVER_ENDS
-    return {
-        name: role.finish or ("never" if name in _NEVER_ENDS and others else "all")
-        for name, role in spec.roles.items()
-    }
+def counts(spec: JobSpec) -> dict[str, int]:
+    return {name: role.count for name, role in spec.roles.items()}
+
+
+def finish_rules(framework: str, spec: JobSpec) -> dict[str, str]:
+    """By role: what the job file says, or what the framework's contract does."""
+    usual = contract(framework).finish(counts(spec))
+    return {name: role.finish or usual.get(name, "all") for name, role in spec.roles.items()}
 
 
 def finish(job: Row, spec: JobSpec) -> tuple[dict[str, str], int]:
     """Each role's finish rule, and how many processes decide the end."""
-    rules = finish_rules(spec)
+    rules = finish_rules(job["framework"], spec)
     deciding = 0
     for name, role in spec.roles.items():
         if rules[name] == "never":
@@ -44,7 +43,7 @@ def finish(job: Row, spec: JobSpec) -> tuple[dict[str, str], int]:
 
 def members(job: Row, spec: JobSpec, placement: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """By node, the `members` of its `launch.json`."""
-    rules = finish_rules(spec)
+    rules = finish_rules(job["framework"], spec)
     by_node: dict[str, list[dict[str, Any]]] = {}
     for placed in placement:
         role = spec.roles[placed["role"]]
@@ -97,7 +96,7 @@ def rendezvous(
         attempt=attempt["number"],
         members=tuple(found),
         minimum={name: role.min for name, role in spec.roles.items() if role.min},
-        finish=finish_rules(spec),
+        finish=finish_rules(job["framework"], spec),
     )
     return registry.rendezvous(job["framework"], gang)
 

@@ -35,7 +35,7 @@ from windlass.server import feed
 from windlass.server.access.tables import projects, users
 from windlass.server.bundles.tables import bundles
 from windlass.server.events.tables import events
-from windlass.server.jobs import moves, naming, views
+from windlass.server.jobs import gangs, moves, naming, views
 from windlass.server.jobs.admit import asks_of
 from windlass.server.jobs.tables import attempts, checkpoints, idempotency, jobs, orders, workers
 
@@ -67,6 +67,8 @@ def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
         taken = registry.refused(framework, _variables(spec))
     except registry.UnknownFramework as err:
         raise InvalidInput(f"framework: {err}") from err
+    if wrong := gangs.contract(framework).problems(gangs.counts(spec)):
+        raise InvalidInput(f"roles: {'; '.join(wrong)}")
     if taken:
         raise InvalidInput(
             f"environment.vars: {', '.join(taken)} set by the platform for framework {framework}",
