@@ -74,8 +74,10 @@ def test_r_f10_while_the_database_is_away_nothing_is_judged(
     runs_on, ends_meanwhile = platform.gate("on"), platform.gate("ends")
     long = platform.witness("until", runs_on)
     short = platform.witness("until", ends_meanwhile, 3)
-    for job in (long, short):
+    trains = platform.witness("train", 10_000, 0.1)
+    for job in (long, short, trains):
         platform.wait_state(job, "running")
+    wait_for(lambda: platform.said(trains, "saved"), 30, "one saves checkpoints")
     with Load(platform, long.id).running() as load:
         wait_for(lambda: len(load.acked) > 5, 20, "the load is on")
         postgres.kill()
@@ -87,7 +89,9 @@ def test_r_f10_while_the_database_is_away_nothing_is_judged(
                 20,
                 "the API says that it is away",
             )
+            saved = len(platform.said(trains, "saved"))
             time.sleep(2)
+            assert len(platform.said(trains, "saved")) > saved, "it trains and saves on"
         finally:
             postgres.start()
         back = time.monotonic()
@@ -108,9 +112,18 @@ def test_r_f10_while_the_database_is_away_nothing_is_judged(
     over = platform.wait(short)
     assert (over.state, over.exit_code, over.attempt) == ("failed", 3, 1)
     assert platform.client.jobs.get(long.id).state == "running"
+    assert platform.client.jobs.get(trains.id).state == "running"
+    newest = platform.said(trains, "saved")[-1]["step"]
+    wait_for(
+        lambda: any(c["step"] >= newest for c in platform.client.jobs.checkpoints(trains.id)),
+        30,
+        "what it saved meanwhile is registered",
+    )
+    platform.client.jobs.stop(trains.id)
     runs_on.touch()
-    over = platform.wait(long)
-    assert (over.state, over.attempt) == ("succeeded", 1)
+    for job, state in ((long, "succeeded"), (trains, "cancelled")):
+        over = platform.wait(job)
+        assert (over.state, over.attempt) == (state, 1)
 
 
 @pytest.fixture
@@ -120,7 +133,7 @@ def proxied(
     with Proxy(postgres.socket) as proxy:
         name = database_url.partition("?")[0].rpartition("/")[2]
         url = postgres.url(name, host="127.0.0.1", port=proxy.port)
-        with Platform(tmp_path / "home", database=url) as platform:
+        with Platform(tmp_path / "home", "--loops", "off", database=url) as platform:
             yield platform, proxy
             proxy.heal()
             invariants.check(platform)
@@ -132,12 +145,30 @@ def test_r_f12_a_submit_cut_anywhere_is_settled_by_its_key(
 ) -> None:
     platform, proxy = proxied
     acked: dict[str, str] = {}
-    for number in range(25):
-        key = f"cut-{number}"
-        proxy.cut_after(dice.randrange(1, 6000), dice.choice(("up", "down")))
+
+    def submit(key: str) -> None:
         spec = {"run": ["true"], "name": key, "hold": True}
         acked[key] = platform.client.jobs.submit(spec, idempotency_key=key).id
+
+    def spent(direction: str) -> int:
+        """The bytes that one submit takes; others may speak meanwhile, so the least of some."""
+        least = 1 << 30
+        for number in range(5):
+            before = proxy.passed[direction]
+            submit(f"{direction}-{number}")
+            least = min(least, proxy.passed[direction] - before)
+        return least
+
+    for direction, step in (("down", 6), ("up", 25)):
+        whole = spent(direction)
+        # The commit is at the end of the conversation: there closely, the rest here and there.
+        counts = list(range(whole - 24 * step + dice.randrange(step), whole, step))
+        for count in counts + [dice.randrange(1, whole) for _ in range(3)]:
+            submit(f"{direction}-whole-{len(acked)}")  # it connects again after the last cut
+            proxy.cut_after(max(1, count), direction)
+            submit(f"{direction}-cut-{len(acked)}")
+            proxy.heal()
     proxy.heal()
     print(f"{proxy.cuts} cuts")
-    assert proxy.cuts >= 10
+    assert proxy.cuts >= 20
     invariants.accepted(platform, acked)

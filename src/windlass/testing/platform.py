@@ -163,7 +163,7 @@ class Platform:
                 method, address, whole, content, key["access_key"], key["secret_key"],
                 int(time.time() * 1000),
             )  # fmt: skip
-        with httpx.Client(trust_env=False, timeout=seconds) as client:
+        with httpx.Client(trust_env=False, verify=False, timeout=seconds) as client:
             return client.request(method, address, content=content, headers=whole)
 
     def wait(self, job: Job | str, seconds: float = 60.0) -> Job:
