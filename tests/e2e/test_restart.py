@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from windlass.testing.platform import Platform, wait_for
 
 
@@ -31,3 +33,12 @@ def test_a_wish_given_just_before_a_restart_is_carried_out_after_it(platform: Pl
     gate.touch()
     job = platform.wait(job)
     assert (job.state, job.attempt) == ("succeeded", 2)
+
+
+def test_a_second_server_in_the_same_home_is_refused(platform: Platform) -> None:
+    second = Platform(platform.home, database=platform.database)
+    note = platform.note.read_text()
+    with pytest.raises(AssertionError, match=r"another server \(pid [0-9]+\) uses"):
+        second.start()
+    platform.note.write_text(note)  # the kit cleared it before it tried
+    assert platform.client.status()["pid"] == platform.about()["pid"]

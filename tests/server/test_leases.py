@@ -53,6 +53,16 @@ def test_a_lease_nobody_wanted_is_renewed_late(store: Store) -> None:
     asyncio.run(main())
 
 
+def test_the_lease_of_one_who_is_known_to_be_dead_is_not_waited_for(store: Store) -> None:
+    async def main() -> None:
+        assert await leases.try_lead(store, "jobs", "home-1/a", 60_000) == 1
+        assert await leases.try_lead(store, "jobs", "home-2/b", 60_000, dead="home-2/") is None
+        assert await leases.try_lead(store, "jobs", "home-1/c", 60_000, dead="home-1/") == 2
+        assert not await leases.renew(store, "jobs", 1, 60_000)
+
+    asyncio.run(main())
+
+
 def test_a_holder_whose_lease_ran_out_leads_anew_under_a_new_epoch(store: Store) -> None:
     async def main() -> None:
         assert await leases.try_lead(store, "jobs", "a", 60_000) == 1

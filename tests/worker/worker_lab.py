@@ -135,6 +135,7 @@ class ControlPlane:
                 command=tuple(told["command"]),
                 gpus=len(told.get("gpu_ids", ())),
                 ifname=launch.get("ifname"),
+                service_port=held["service_port"] or 0,
             )
             for name, (body, launch) in self.registered.items()
             for told, held in zip(launch["members"], body["members"], strict=True)

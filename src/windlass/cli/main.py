@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (START, "Train a small network on two workers, end to end."),
     "doctor": (START, "Check this machine and print how to mend it."),
     "init": (START, "Write a commented job file."),
+    "import": (START, "Convert a job file of Kubeflow, Slurm or Determined."),
     "run": (DAILY, "Run a command as a job and follow it."),
     "submit": (DAILY, "The same as run, detached: prints the id."),
     "apply": (DAILY, "Create what a YAML file describes; shows a plan first."),
@@ -66,8 +67,10 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         from importlib import import_module
+        from keyword import iskeyword
 
-        found = import_module(f"windlass.cli.{cmd_name}").command
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        found = import_module(f"windlass.cli.{name}").command
         assert isinstance(found, click.Command)
         return found
 

@@ -38,6 +38,9 @@ class Member:
     command: Tuple[str, ...] = ()
     gpus: int = 0
     ifname: Optional[str] = None
+    cpus: float = 0
+    service_port: int = 0
+    """One more port, bound on `host`, for a service that the worker itself runs."""
 
     @property
     def name(self) -> str:
@@ -116,10 +119,15 @@ class Contract:
     name = ""
     gpus = "rank"
     """`member`: each rank sees all its member's devices; `rank`: they are dealt over the ranks."""
+    roles: Tuple[str, ...] = ()
+    """The roles that the framework knows; none: any role will do."""
+    ports_stay_held = False
+    """Whether the framework can listen on a port that the worker still holds (it sets SO_REUSEADDR
+    or SO_REUSEPORT). If so, nobody else is ever given the port while the attempt lives."""
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
         """What is wrong with a gang of these roles, in words that name the known choices."""
-        return []
+        return unknown_roles(self, counts)
 
     def finish(self, counts: Mapping[str, int]) -> Dict[str, str]:
         """By role: `all` must end well, the `first` member decides, or it `never` ends by itself
@@ -131,6 +139,10 @@ class Contract:
 
     def reserved(self) -> FrozenSet[str]:
         """The launch variables of this framework, which a user may not set."""
+        return frozenset()
+
+    def settings(self) -> FrozenSet[str]:
+        """What this framework sets only as a default: where a job sets it too, the job's counts."""
         return frozenset()
 
     def ranks_started_by_worker(self, member: Member) -> int:
@@ -145,6 +157,14 @@ class Contract:
         """What this framework wants as files, by name; `FILES` is their folder."""
         return {}
 
+    def prefix(self, gang: Gang, place: RankPlace) -> Tuple[str, ...]:
+        """Words put before the member's command: a launcher that the user did not write."""
+        return ()
+
+    def stand_in(self, gang: Gang, place: RankPlace) -> Optional[str]:
+        """The service of the worker that this process is, in place of the member's command."""
+        return None
+
     def hooks(self, gang: Gang) -> Tuple[str, ...]:
         """Start-up hooks of the worker (`worker/hooks/`) that run in each rank's Python."""
         return ()
@@ -155,6 +175,18 @@ class Contract:
     def services(self, gang: Gang) -> Tuple[str, ...]:
         """Services of the worker that the gang needs beside its ranks (`worker/services/`)."""
         return ()
+
+
+def unknown_roles(contract: Contract, counts: Mapping[str, int]) -> List[str]:
+    """A sentence for each role that the contract does not know, with those that it does."""
+    if not contract.roles:
+        return []
+    known = ", ".join(contract.roles)
+    return [
+        "%s has no role %r; known: %s" % (contract.name, role, known)
+        for role in counts
+        if role not in contract.roles
+    ]
 
 
 def places(contract: Contract, gang: Gang, member: Member) -> List[RankPlace]:

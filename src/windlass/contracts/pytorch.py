@@ -16,11 +16,16 @@ from windlass.contracts.base import Contract, Gang, Member, RankPlace
 _RANK_VARIABLES = frozenset(
     "MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK"
     " GROUP_WORLD_SIZE ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE TORCHELASTIC_RESTART_COUNT"
-    " TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE NODE_RANK".split()
+    " TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE NODE_RANK"
+    " CROSS_RANK CROSS_SIZE LOCAL_SIZE".split()
 )
 _LAUNCHER_VARIABLES = frozenset(
     "PET_NNODES PET_NPROC_PER_NODE PET_NODE_RANK PET_MASTER_ADDR PET_MASTER_PORT PET_RDZV_BACKEND"
     " PET_RDZV_ENDPOINT PET_RDZV_ID PET_MAX_RESTARTS".split()
+)
+_SETTINGS = frozenset(
+    "NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    " ACCELERATE_TORCH_DEVICE".split()
 )
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _ELASTIC_RESTARTS = 3
@@ -29,9 +34,13 @@ _ELASTIC_RESTARTS = 3
 class PyTorchContract(Contract):
     name = "pytorch"
     gpus = "member"
+    ports_stay_held = True
 
     def reserved(self) -> FrozenSet[str]:
         return _RANK_VARIABLES | _LAUNCHER_VARIABLES
+
+    def settings(self) -> FrozenSet[str]:
+        return _SETTINGS
 
     def ranks_started_by_worker(self, member: Member) -> int:
         return 1 if is_launcher(member.command) else member.nproc
@@ -81,7 +90,17 @@ def _rank(gang: Gang, place: RankPlace) -> Dict[str, str]:
         # No agent holds a store for us: rank 0 opens it, as env:// has it.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        # DeepSpeed's names for the same; its hostfile is WINDLASS_HOSTFILE.
+        "CROSS_RANK": str(members.index(member)),
+        "CROSS_SIZE": str(len(members)),
+        "LOCAL_SIZE": str(member.nproc),
+        **_accelerate(place),
     }
+
+
+def _accelerate(place: RankPlace) -> Dict[str, str]:
+    gpus = place.member.gpus
+    return {"ACCELERATE_TORCH_DEVICE": "cuda:%d" % (place.local_rank % gpus)} if gpus else {}
 
 
 def _launcher(gang: Gang, member: Member) -> Dict[str, str]:

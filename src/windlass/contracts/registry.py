@@ -16,8 +16,24 @@ from windlass.contracts.base import Contract, Gang, places
 GROUP = "windlass.frameworks"
 
 BUILT_IN = {
+    "horovod": "windlass.contracts.horovod:HorovodContract",
+    "mpi": "windlass.contracts.mpi:MpiContract",
+    "caffe": "windlass.contracts.legacy:CaffeContract",
+    "chainer": "windlass.contracts.legacy:ChainerContract",
+    "cntk": "windlass.contracts.legacy:CNTKContract",
+    "jax": "windlass.contracts.jax:JaxContract",
+    "lightgbm": "windlass.contracts.lightgbm:LightGBMContract",
+    "mxnet": "windlass.contracts.mxnet:MXNetContract",
+    "paddle": "windlass.contracts.paddle:PaddleContract",
     "python": "windlass.contracts.python:PythonContract",
     "pytorch": "windlass.contracts.pytorch:PyTorchContract",
+    "sklearn": "windlass.contracts.sklearn:SklearnContract",
+    "spark": "windlass.contracts.spark:SparkContract",
+    "theano": "windlass.contracts.legacy:TheanoContract",
+    "xgboost": "windlass.contracts.xgboost:XGBoostContract",
+    "tensorflow": "windlass.contracts.tensorflow:TensorFlowContract",
+    "tensorflow1": "windlass.contracts.tensorflow1:TensorFlow1Contract",
+    "keras": "windlass.contracts.keras:KerasContract",
 }
 
 
@@ -66,6 +82,7 @@ def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
             for p in found.probes(gang)
         ],
         "services": list(found.services(gang)),
+        "ports_stay_held": found.ports_stay_held,
     }
     answers: Dict[str, Dict[str, Any]] = {
         node: {"members": [], "finish": finish, "nodes": len(gang.nodes), **extras}
@@ -73,17 +90,19 @@ def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
     }
     neutral_files = neutral.files(gang)
     for member in gang.ordered:
-        ranks = [
-            {
+        ranks = []
+        for place in places(found, gang, member):
+            told: Dict[str, Any] = {
                 "rank": place.rank,
-                "env": {
-                    **neutral.environment(gang, place),
-                    **found.environment(gang, place),
-                },
+                "env": {**neutral.environment(gang, place), **found.environment(gang, place)},
                 "files": {**neutral_files, **found.files(gang, place)},
             }
-            for place in places(found, gang, member)
-        ]
+            prefix, stand_in = found.prefix(gang, place), found.stand_in(gang, place)
+            if prefix:
+                told["prefix"] = list(prefix)
+            if stand_in:
+                told["instead"] = stand_in
+            ranks.append(told)
         answers[member.node]["members"].append(
             {"role": member.role, "index": member.index, "gpus": found.gpus, "ranks": ranks}
         )

@@ -31,6 +31,8 @@ class MemberPorts(Strict):
     role: Line
     index: Count
     ports: Annotated[tuple[Port, ...], Field(max_length=4096)] = ()
+    service_port: Port | None = None
+    """For a service that the worker runs itself; absent where none could be bound."""
 
 
 class CheckpointNote(Strict):

@@ -48,6 +48,7 @@ from windlass.server.runs.tables import tracking as tracking_tables
 from windlass.server.settings import DAY_MS, Settings
 from windlass.server.status import routes as status_routes
 from windlass.server.store.base import Store
+from windlass.server.store.claim import Claim
 from windlass.server.store.open import open_store
 
 log = logging.getLogger("windlass.server")
@@ -73,13 +74,24 @@ def create_app(parts: Parts) -> FastAPI:
 
 @asynccontextmanager
 async def running(settings: Settings, worker_command: list[str]) -> AsyncIterator[Parts]:
-    """All parts of a server, wired and running."""
+    """All parts of a server, wired and running. Raises Conflict when another runs in this home:
+    they would take each other's workers for strays."""
+    claim = Claim(settings.home / "home")
+    try:
+        async with _stores(settings) as (store, tracking):
+            async with _wired(settings, store, tracking, worker_command) as parts:
+                yield parts
+    finally:
+        claim.release()
+
+
+@asynccontextmanager
+async def _stores(settings: Settings) -> AsyncIterator[tuple[Store, Store]]:
     store = await open_store(settings.control_url)
     try:
         tracking = await open_tracking(settings)
         try:
-            async with _wired(settings, store, tracking, worker_command) as parts:
-                yield parts
+            yield store, tracking
         finally:
             await tracking.close()
     finally:
@@ -106,7 +118,9 @@ async def _wired(
     )
     engines: dict[str, Engine] = {engine.name: engine}
     leadership = loops.Leadership(
-        store, f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        store,
+        f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        home_id(settings.home),
     )
     wake_admit, wake_reconcile, wake_expire = loops.Bell(), loops.Bell(), loops.Bell()
 
@@ -221,6 +235,14 @@ async def first_key(settings: Settings, access: Access) -> None:
         "project": key.project, "user": key.user,
     }  # fmt: skip
     write_private(path, json.dumps(content, indent=2) + "\n")
+
+
+def home_id(home: Path) -> str:
+    """The name of this home, made once."""
+    path = home / "id"
+    if not path.exists():
+        write_private(path, secrets.token_hex(8))
+    return path.read_text().strip()
 
 
 def credentials_path(home: Path) -> Path:

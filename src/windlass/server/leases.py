@@ -29,11 +29,14 @@ leases = Table(
 )
 
 
-async def try_lead(store: Store, name: str, holder: str, ttl_ms: int) -> int | None:
+async def try_lead(
+    store: Store, name: str, holder: str, ttl_ms: int, *, dead: str = ""
+) -> int | None:
     """The epoch, if `holder` leads from now on; None while another's lease runs.
 
     `holder` must be unique to the process, not to the machine: a holder that asks again while
-    it leads keeps its epoch.
+    it leads keeps its epoch. A holder whose name begins with `dead` is known to be dead: its lease
+    is not waited for.
     """
 
     def take(conn: Connection) -> int | None:
@@ -43,7 +46,8 @@ async def try_lead(store: Store, name: str, holder: str, ttl_ms: int) -> int | N
         if row is None:
             conn.execute(insert(leases).values(name=name, epoch=1, **values))
             return 1
-        if row.holder != holder and row.until_ms > now:
+        ended = bool(dead) and row.holder.startswith(dead)
+        if row.holder != holder and row.until_ms > now and not ended:
             return None
         mine = row.holder == holder and row.until_ms > now
         epoch: int = row.epoch if mine else row.epoch + 1

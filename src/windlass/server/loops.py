@@ -24,11 +24,13 @@ LEASE_MS = 15_000
 
 
 class Leadership:
-    """This process's claim to the loops."""
+    """This process's claim to the loops. `home` names the folder that this process alone uses:
+    whoever led from there before is dead, and its lease is not waited for."""
 
-    def __init__(self, store: Store, holder: str) -> None:
+    def __init__(self, store: Store, holder: str, home: str = "") -> None:
         self._store = store
-        self._holder = holder
+        self._home = f"{home}/" if home else ""
+        self._holder = self._home + holder
         self.epoch: int | None = None
 
     def guard(self, conn: Connection) -> None:
@@ -41,7 +43,9 @@ class Leadership:
         """Wait until this process leads."""
         while True:
             with suppress(Unavailable):
-                self.epoch = await leases.try_lead(self._store, OFFICE, self._holder, LEASE_MS)
+                self.epoch = await leases.try_lead(
+                    self._store, OFFICE, self._holder, LEASE_MS, dead=self._home
+                )
                 if self.epoch is not None:
                     return
             await asyncio.sleep(1)  # a leader that died is followed within its lease and this

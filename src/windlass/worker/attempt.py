@@ -22,6 +22,8 @@ from windlass.worker import (
     debug,
     ending,
     environment,
+    hooks,
+    probes,
     processes,
     scratch,
     spawn,
@@ -54,6 +56,7 @@ class Attempt:
         for each in (self._wake_read, self._wake_write):
             os.set_blocking(each, False)
         self._ranks: List[Rank] = []
+        self._ports: List[HeldPorts] = []
         self._nodes = 1
         self._ending: Optional[Ending] = None
         self._decided = False
@@ -118,17 +121,21 @@ class Attempt:
         if launch.checkpoint_dir:
             os.makedirs(launch.checkpoint_dir, 0o700, exist_ok=True)
             checkpoints.sweep(launch.checkpoint_dir, launch.attempt)
-        ports = [HeldPorts(member.nproc) for member in launch.members]
-        answer = self._register(ports)
+        ledger = os.path.join(launch.cache_dir, "ports") if launch.cache_dir else None
+        self._ports = [HeldPorts(member.nproc, ledger) for member in launch.members]
+        answer = self._register(self._ports)
         self._registering = None
         if not answer.get("whole"):
             waited = self._wait_for_gang(server)
             if waited is None:
                 return
             answer = waited
-        for each in ports:
-            each.release()
-        self._start_ranks(answer["rendezvous"])
+        rendezvous = answer["rendezvous"]
+        extras = self._prepare_framework(rendezvous)
+        if not rendezvous.get("ports_stay_held"):
+            for each in self._ports:
+                each.release()
+        self._start_ranks(rendezvous, extras)
 
     def _register(self, ports: List[HeldPorts]) -> Dict[str, Any]:
         launch = self._launch
@@ -185,7 +192,21 @@ class Attempt:
         server.stop()
         return None
 
-    def _start_ranks(self, rendezvous: Dict[str, Any]) -> None:
+    def _prepare_framework(self, rendezvous: Dict[str, Any]) -> Dict[str, str]:
+        """Lay out its hooks, ask its probes; the variables that follow, which yield to all others.
+        While our ports are still held: the job's Python takes its time to answer."""
+        variables = hooks.lay(self._hook, rendezvous.get("hooks") or ())
+        asked = rendezvous.get("probes") or ()
+        if asked:
+            found, there, absent = probes.answer(self._launch, asked, os.environ)
+            variables.update(found)
+            ranks = [rank["rank"] for told in rendezvous["members"] for rank in told["ranks"]]
+            # Good news is the same on every node: the first one tells it.
+            for text in [*(there if 0 in ranks else ()), *absent]:
+                self._reporter.note({"kind": "note", "text": text})
+        return variables
+
+    def _start_ranks(self, rendezvous: Dict[str, Any], extras: Dict[str, str]) -> None:
         launch = self._launch
         assert self._cgroups is not None
         resume, notes = checkpoints.choose(rendezvous.get("resume_from"), launch.checkpoint_dir)
@@ -212,6 +233,7 @@ class Attempt:
                 variables = environment.of_rank(
                     launch, member, rendezvous, told_rank, folders, devices, os.environ
                 )
+                variables = {**extras, **variables}
                 command = environment.command_of(member, launch.python)
                 troubles.append((command, self._start_rank(rank, command, variables)))
         self._remember()

@@ -1,7 +1,8 @@
 """What a rank finds in its environment, and the command it runs. Pure but for `os.environ`.
 
 Built from nothing: a few names of the worker's own environment, then what the job says, then what
-the contract says, then what only the worker knows. Later ones win.
+the contract says, then what only the worker knows. Later ones win, but for settings of the
+contract that the job made itself.
 """
 
 from __future__ import annotations
@@ -46,7 +47,16 @@ def of_rank(
         each for each in (folders["hook"], found.get("PYTHONPATH")) if each
     )
     files = folders["files"]
-    found.update({name: text.replace("@files@", files) for name, text in told["env"].items()})
+    # The server refused a job that sets a launch variable, so what is set by both is a mere
+    # setting (such as NCCL_SOCKET_IFNAME), and there the job's word counts.
+    theirs = {*launch.vars, *member.vars}
+    found.update(
+        {
+            name: text.replace("@files@", files)
+            for name, text in told["env"].items()
+            if name not in theirs
+        }
+    )
     found.update(
         WINDLASS_JOB_ID=launch.job_id,
         WINDLASS_JOB_NAME=launch.job_name,

@@ -3,6 +3,8 @@
 Two signals nobody else uses: one makes faulthandler write every thread's stack into a file, the
 other starts debugpy in the process. The file's existence tells the worker that the process
 listens: one that does not would die of the signal. The user's own `sitecustomize` runs as ever.
+
+Then come the hooks that the framework's contract asked for, if any (`windlass.worker.hooks`).
 """
 
 import os
@@ -57,6 +59,14 @@ def _listen() -> None:
     atexit.register(forget)
 
 
+def _run_hooks(names: str) -> None:
+    for name in names.split(","):
+        try:
+            __import__("windlass_hook_" + name)
+        except Exception as err:
+            sys.stderr.write("windlass: the hook %s failed: %r\n" % (name, err))
+
+
 def _step_aside() -> None:
     """Run the sitecustomize that would have run without us."""
     from importlib.machinery import PathFinder
@@ -77,4 +87,6 @@ try:
 except Exception:
     # A debugging aid must never be the reason that a job fails.
     pass
+if "WINDLASS_HOOKS" in os.environ:
+    _run_hooks(os.environ["WINDLASS_HOOKS"])
 _step_aside()

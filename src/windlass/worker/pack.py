@@ -60,10 +60,13 @@ def _sources() -> Dict[str, bytes]:
         # Only the version: the package's own face is not for the worker.
         "windlass/__init__.py": version.encode(),
     }
-    for name in os.listdir(folder):
-        if name.endswith(".py") and name not in _NOT_SHIPPED:
-            with open(os.path.join(folder, name), "rb") as source:
-                sources["windlass/worker/" + name] = source.read()
+    for inside, _, names in os.walk(folder):
+        below = os.path.relpath(inside, folder).replace(os.sep, "/")
+        for name in names:
+            if name.endswith(".py") and name not in _NOT_SHIPPED:
+                with open(os.path.join(inside, name), "rb") as source:
+                    packed = os.path.normpath("windlass/worker/%s/%s" % (below, name))
+                    sources[packed] = source.read()
     return sources
 
 

@@ -1,26 +1,89 @@
-"""Ports for the ranks: chosen by the kernel, held until just before the ranks start.
+"""Ports for the ranks: chosen by the kernel, held by the worker, given to nobody else.
 
-A held port is bound but does not listen: nobody can reach it, and nobody else is given it.
+A held port is bound but does not listen: nobody can reach it, and the kernel offers it to nobody.
+A framework that sets SO_REUSEADDR or SO_REUSEPORT can listen on it all the same, so for those
+(`ports_stay_held`, see `contracts/base.py`) it is held as long as the attempt lives:
+
+    worker   bind ───────────────────────────────────────────────── close
+    rank                     bind, listen ───────────── close
+
+The others need it free. It is released just before they start, and until they take it the kernel
+might offer it again. So each port is also claimed in a ledger that the workers of a home share: a
+file for each port, locked as long as the worker that claimed it lives.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Optional
+
+_TRIES = 10000
 
 
 class HeldPorts:
-    def __init__(self, count: int) -> None:
-        self._sockets: List[socket.socket] = [_bind() for _ in range(count)]
+    """`count` ports. Raises OSError when there are no more."""
+
+    def __init__(self, count: int, ledger: Optional[str] = None) -> None:
+        self._ledger = _folder(ledger)
+        self._sockets: List[socket.socket] = []
+        self._claims: List[int] = []
+        # What others have claimed stays bound until we are done, or we would be offered it again.
+        passed_over: List[socket.socket] = []
+        try:
+            while len(self._sockets) < count:
+                opened = _bind()
+                (self._sockets if self._claim(opened) else passed_over).append(opened)
+                if len(passed_over) > _TRIES:
+                    raise OSError("no port is free: %d are claimed by others" % _TRIES)
+        except OSError:
+            self.close()
+            raise
+        finally:
+            for each in passed_over:
+                each.close()
         self.numbers: List[int] = [each.getsockname()[1] for each in self._sockets]
 
     def release(self) -> None:
+        """Let the ranks bind them; no other worker is given them yet."""
         for each in self._sockets:
             each.close()
         self._sockets = []
+
+    def close(self) -> None:
+        """Nothing of ours needs them any more."""
+        self.release()
+        for claim in self._claims:
+            os.close(claim)
+        self._claims = []
+
+    def _claim(self, opened: socket.socket) -> bool:
+        if self._ledger is None:
+            return True
+        path = os.path.join(self._ledger, str(opened.getsockname()[1]))
+        claim = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(claim)
+            return False
+        self._claims.append(claim)
+        return True
+
+
+def _folder(ledger: Optional[str]) -> Optional[str]:
+    if ledger is None:
+        return None
+    try:
+        os.makedirs(ledger, 0o700, exist_ok=True)
+    except OSError:
+        # Better a small risk than no job: this folder's disk may be read-only.
+        return None
+    return ledger
 
 
 def _bind() -> socket.socket:
@@ -36,9 +99,9 @@ def _bind() -> socket.socket:
 def _bound(family: int, address: str) -> socket.socket:
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
+        # Without these two on both sides nobody could listen on a port that is still held.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "SO_REUSEPORT"):
-            # A framework that sets it too may take the port while it is still held.
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

@@ -53,10 +53,10 @@ class Importer(Protocol):
 
     name: str
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        """Whether a document has this importer's shape."""
+    def matches(self, document: Any) -> bool:
+        """Whether a document (a mapping, or the text of a script) has this importer's shape."""
 
-    def convert(self, document: Mapping[str, Any]) -> Imported: ...
+    def convert(self, document: Any) -> Imported: ...
 
 
 @dataclass

@@ -74,13 +74,16 @@ def launch(words: Sequence[str], where: str, report: Report) -> Launch:
     return Launch(tuple([*kept, *words[at:]]), True, nproc)
 
 
-def shell(words: Sequence[str]) -> bool:
-    """Whether a shell reads the rest: `sh -c …`."""
-    return bool(words) and words[0].rsplit("/", 1)[-1] in SHELLS
-
-
 def look_at(words: Sequence[str], where: str, report: Report) -> None:
     """Notes on what in a command will mean something else here."""
+    if words and words[0].rsplit("/", 1)[-1] in SHELLS:
+        if any("torchrun" in word or "torch.distributed" in word for word in words):
+            report.by_hand(
+                where,
+                "torchrun in a shell",
+                "Windlass tells torchrun where it stands when it is the command itself: "
+                "run: torchrun …",
+            )
     for word in words:
         if word.startswith("/") and word.endswith((".py", ".sh")):
             report.by_hand(
@@ -90,5 +93,7 @@ def look_at(words: Sequence[str], where: str, report: Report) -> None:
             )
         elif word.startswith("/etc/mpi/"):
             report.by_hand(
-                where, word, "a file the operator wrote: $WINDLASS_HOSTFILE is ours, set for mpirun"
+                where,
+                word,
+                "a file the operator wrote: $WINDLASS_HOSTFILE is ours, set for mpirun",
             )

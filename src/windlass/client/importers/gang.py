@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from windlass.client.importers.base import Report, compact
 from windlass.contracts import registry
 from windlass.core.jobs import EnvName
-from pydantic import TypeAdapter, ValidationError
 
 _NAME: TypeAdapter[str] = TypeAdapter(EnvName)
 
@@ -75,7 +76,7 @@ def variables(
     for name, (where, value) in found.items():
         if name in taken:
             report.dropped(where, f"{name}={value}", "Windlass sets it, and refuses it from a job")
-        elif not _is_name(name):
+        elif not is_name(name):
             report.by_hand(where, name, "not a name that a shell would take: choose another")
         else:
             kept[name] = value
@@ -83,9 +84,16 @@ def variables(
     return kept
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
     try:
         _NAME.validate_python(name)
     except ValidationError:
         return False
     return True
+
+
+def launch_variables(names: Iterable[str]) -> list[str]:
+    """Which of these some framework here would set itself: a job whose framework is guessed later
+    must have none of them."""
+    wanted = list(names)
+    return sorted({name for each in registry.names() for name in registry.refused(each, wanted)})

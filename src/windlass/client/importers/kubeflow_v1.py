@@ -25,7 +25,8 @@ class Kind:
 
 KINDS = {
     "TFJob": Kind(
-        "tensorflow", "tfReplicaSpecs", "tensorflow", ("chief", "master", "worker", "ps", "evaluator")
+        "tensorflow", "tfReplicaSpecs", "tensorflow",
+        ("chief", "master", "worker", "ps", "evaluator"),
     ),
     "PyTorchJob": Kind("pytorch", "pytorchReplicaSpecs", "pytorch", ("master", "worker")),
     "MPIJob": Kind("mpi", "mpiReplicaSpecs", "mpi", ("launcher", "worker")),
@@ -39,15 +40,15 @@ KINDS = {
 class KubeflowV1:
     name = f"{', '.join(KINDS)} (Kubeflow)"
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
+    def matches(self, document: Any) -> bool:
         return document.get("kind") in list(KINDS)
 
-    def convert(self, document: Mapping[str, Any]) -> Imported:
+    def convert(self, document: Any) -> Imported:
         report = Report()
         top = Fields(document, "", report)
         word = str(document.get("kind"))
         kind = KINDS[word]
-        name = pods.metadata(top)
+        name = pods.metadata(top, "kubeflow.org/")
         spec = top.fields("spec")
         top.leave()
         if kind.replicas not in spec:
@@ -103,7 +104,9 @@ def _replicas(about: Fields, kind: Kind) -> dict[str, tuple[Fields, int]]:
     for key in about:
         role = key.lower()
         if role not in kind.roles:
-            raise InvalidInput(f"{about.where(key)}: no such replica; known: {', '.join(kind.roles)}")
+            raise InvalidInput(
+                f"{about.where(key)}: no such replica; known: {', '.join(kind.roles)}"
+            )
         if role in found:
             raise InvalidInput(f"{about.where(key)}: the role {role} stands twice")
         replica = about.fields(key)

@@ -39,7 +39,8 @@ OF_CONTAINER = {
     "startupProbe": "a gang starts when every member is there",
     "terminationMessagePath": "the output is kept by rank",
     "terminationMessagePolicy": "the output is kept by rank",
-    "stdin": "a rank has no input", "stdinOnce": "a rank has no input", "tty": "pipes, no terminal",
+    "stdin": "a rank has no input", "stdinOnce": "a rank has no input",
+    "tty": "pipes, no terminal",
 }  # fmt: skip
 
 
@@ -67,10 +68,13 @@ class Container:
         )  # fmt: skip
 
 
-def metadata(document: Fields) -> str | None:
-    """The job's name."""
+def metadata(document: Fields, group: str) -> str | None:
+    """The job's name. Raises InvalidInput for a kind of the same name in another API group."""
+    version = document.any("apiVersion")
+    if not isinstance(version, str) or not version.startswith(group):
+        raise wrong("apiVersion", version, f"one that starts with {group}")
     about = document.fields("metadata")
-    document.ignore("apiVersion", "kind")
+    document.ignore("kind")
     document.drop("status", "written by the cluster")
     generated = about.text("generateName")
     name = job_name(about.text("name") or generated, about.where("name"), about.report)
@@ -114,7 +118,7 @@ def container(
     report = about.report
     image(about)
     env = _environment(about)
-    run, torchrun, nproc = (), False, None
+    found = commands.Launch(())
     command, args = about.texts("command"), about.texts("args")
     if command or args:
         where = about.where("command" if command else "args")
@@ -126,18 +130,19 @@ def container(
                 "in front of `run`",
             )
         known = {name: value for name, (_, value) in env.items()}
-        words = [_filled(word, known, where, report) for word in [*command, *args]]
-        commands.look_at(words, where, report)
+        words = [commands.fill(word, known)[0] for word in [*command, *args]]
         found = commands.launch(words, where, report)
-        run, torchrun, nproc = found.words, found.torchrun, found.nproc
-        report.mapped(where, " ".join(run), "run")
+        for word in found.words:
+            _unfilled(word, known, where, report)
+        commands.look_at(found.words, where, report)
+        report.mapped(where, " ".join(found.words), "run")
     gpus, cpus, memory = _resources(about.fields(resources))
     about.hand("workingDir", "the command starts in the code's folder (code.dir)")
     about.hand("envFrom", "name the variables one by one under environment.vars")
     about.hand("lifecycle", "do it in the script; at a stop a rank gets SIGTERM")
     about.leave(OF_CONTAINER)
     return Container(
-        run, torchrun, nproc, gpus, cpus, memory,
+        found.words, found.torchrun, found.nproc, gpus, cpus, memory,
         gang.variables(env, framework, report), grace_seconds,
     )  # fmt: skip
 
@@ -146,7 +151,10 @@ def image(about: Fields) -> None:
     name = about.text("image")
     if name is None:
         return
-    about.report.comments.append(f"environment.image: {show(name)}   (not yet: images are refused)")
+    comment = f"environment.image: {show(name)}   (not yet: images are refused)"
+    if comment in about.report.comments:
+        return  # said of another role
+    about.report.comments.append(comment)
     about.report.by_hand(
         about.where("image"),
         name,
@@ -234,7 +242,8 @@ def _environment(about: Fields) -> dict[str, tuple[str, str]]:
         one.leave()
         if source is None:
             known = {each: text for each, (_, text) in found.items()}
-            found[name] = (where, _filled(value, known, where, report))
+            found[name] = (where, commands.fill(value, known)[0])
+            _unfilled(value, known, where, report)
         elif isinstance(source, Mapping) and "secretKeyRef" in source:
             report.by_hand(
                 where, name, "a secret: these are not kept yet; set it by --env at submit"
@@ -244,13 +253,11 @@ def _environment(about: Fields) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _filled(word: str, known: Mapping[str, str], where: str, report: Report) -> str:
-    filled, missing = commands.fill(word, known)
-    for name in missing:
+def _unfilled(word: str, known: Mapping[str, str], where: str, report: Report) -> None:
+    for name in commands.fill(word, known)[1]:
         report.by_hand(
             where, f"$({name})", "Kubernetes fills it in, Windlass does not: write the value"
         )
-    return filled
 
 
 def _resources(about: Fields) -> tuple[int, int | float, str | int]:

@@ -16,6 +16,10 @@ _SUFFIXES = {
     "Ki": Decimal(1024), "Mi": Decimal(1024) ** 2, "Gi": Decimal(1024) ** 3,
     "Ti": Decimal(1024) ** 4, "Pi": Decimal(1024) ** 5, "Ei": Decimal(1024) ** 6,
 }  # fmt: skip
+_UNITS = (
+    ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10),
+    ("TB", 10**12), ("GB", 10**9), ("MB", 10**6),
+)  # fmt: skip
 _QUANTITY = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})([A-Za-z]{0,2})")
 _EXPONENT = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})[eE]([+-]?[0-9]{1,2})")
 _SLURM_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)([KMGTP]?)B?", re.IGNORECASE)
@@ -62,14 +66,9 @@ def memory(value: Any, where: str) -> str | int:
 
 
 def size(amount: int) -> str | int:
-    """Bytes as a job file says them: the largest unit that leaves nothing over."""
-    for unit, one in (
-        ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10),
-        ("TB", 10**12), ("GB", 10**9), ("MB", 10**6),
-    ):  # fmt: skip
-        if amount and amount % one == 0:
-            return f"{amount // one}{unit}"
-    return amount
+    """Bytes as a job file says them: the shortest way that leaves nothing over."""
+    exact = [f"{amount // one}{unit}" for unit, one in _UNITS if amount and amount % one == 0]
+    return min(exact, key=len) if exact else amount
 
 
 def slurm_bytes(text: str, where: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from windlass.client.importers import gang, pods
@@ -18,13 +17,13 @@ OVERRIDES = "it changes pods, which are not here: see whether the job needs what
 class TrainJob:
     name = "TrainJob (Kubeflow Trainer v2)"
 
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        return document.get("kind") == "TrainJob"
+    def matches(self, document: Any) -> bool:
+        return bool(document.get("kind") == "TrainJob")
 
-    def convert(self, document: Mapping[str, Any]) -> Imported:
+    def convert(self, document: Any) -> Imported:
         report = Report()
         top = Fields(document, "", report)
-        name = pods.metadata(top)
+        name = pods.metadata(top, "trainer.kubeflow.org/")
         spec = top.fields("spec")
         top.leave()
         framework = _framework(spec.fields("runtimeRef"))

@@ -71,8 +71,8 @@ def rendezvous(
     found = []
     for placed in attempt["placement"]:
         worker = at[placed["node"]]
-        ports = next(
-            tuple(member["ports"])
+        registered = next(
+            member
             for member in worker["members"]
             if member["role"] == placed["role"] and member["index"] == placed["index"]
         )
@@ -84,10 +84,12 @@ def rendezvous(
                 nproc=role.ranks_per_member,
                 node=placed["node"],
                 host=worker["host"],
-                ports=ports,
+                ports=tuple(registered["ports"]),
                 command=spec.command(placed["role"]),
                 gpus=role.gpus,
                 ifname=(worker["isolation"] or {}).get("ifname"),
+                cpus=role.cpus,
+                service_port=registered.get("service_port") or 0,
             )
         )
     gang = Gang(

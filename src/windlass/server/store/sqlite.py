@@ -150,6 +150,9 @@ class SqliteStore:
         loop = opened.get_loop()
         try:
             raw = connect(self.path, self._synchronous)
+            # Not in every fiftieth commit, which would wait for pages all over a large file: the
+            # log is folded back in a quiet moment, or when it has grown to `wal_bytes`.
+            raw.execute("PRAGMA wal_autocheckpoint=0").fetchall()
             if self._claim.unclean:
                 check(raw, self.path)
             conn = adopt(raw, self._clock)

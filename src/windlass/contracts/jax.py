@@ -1,0 +1,42 @@
+"""JAX: where the coordinator listens, how many processes there are, and which one this is.
+
+JAX itself reads only JAX_COORDINATOR_ADDRESS; count and id are arguments of
+`jax.distributed.initialize`. `windlass.job.collective.jax()` passes them. The names without the
+prefix are those of Kubeflow's JAXJob.
+
+A proxy that the job's variables name would swallow the connection to the coordinator, for gRPC
+asks it even for a neighbour. `no_grpc_proxy`, which only gRPC reads, names the gang's hosts.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, FrozenSet
+
+from windlass.contracts.base import Contract, Gang, RankPlace
+
+_VARIABLES = frozenset(
+    "JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID COORDINATOR_ADDRESS COORDINATOR_PORT"
+    " NUM_PROCESSES PROCESS_ID no_grpc_proxy".split()
+)
+
+
+class JaxContract(Contract):
+    name = "jax"
+    roles = ("worker",)
+    ports_stay_held = True
+
+    def reserved(self) -> FrozenSet[str]:
+        return _VARIABLES
+
+    def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
+        first = gang.ordered[0]
+        return {
+            "JAX_COORDINATOR_ADDRESS": "%s:%d" % (first.host, first.ports[0]),
+            "JAX_NUM_PROCESSES": str(gang.world_size),
+            "JAX_PROCESS_ID": str(place.rank),
+            "COORDINATOR_ADDRESS": first.host,
+            "COORDINATOR_PORT": str(first.ports[0]),
+            "NUM_PROCESSES": str(gang.world_size),
+            "PROCESS_ID": str(place.rank),
+            "no_grpc_proxy": ",".join(dict.fromkeys(each.host for each in gang.ordered)),
+        }

@@ -1,0 +1,35 @@
+"""Start-up hooks of frameworks: what a contract names runs in each rank's Python before the script.
+
+A file here is laid beside the worker's `sitecustomize` (`windlass.worker.hook`) and imported by it;
+the variable WINDLASS_HOOKS says which. Without it nothing is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+
+from windlass.worker.launch import Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Sequence
+
+VARIABLE = "WINDLASS_HOOKS"
+
+
+def lay(folder: str, names: Sequence[str]) -> Dict[str, str]:
+    """Write the hooks into the folder of `sitecustomize`; the variables that switch them on.
+    Raises Refused for a hook that this worker does not have."""
+    if not names:
+        return {}
+    # Through the loader, since our own source may lie inside a zipapp.
+    loader: Any = __spec__.loader
+    here = os.path.dirname(os.path.abspath(__file__))
+    for name in names:
+        try:
+            source = loader.get_data(os.path.join(here, os.path.basename(name) + ".py"))
+        except OSError as err:
+            raise Refused("this worker has no start-up hook %r" % name) from err
+        with open(os.path.join(folder, "windlass_hook_%s.py" % name), "wb") as file:
+            file.write(source)
+    return {VARIABLE: ",".join(names)}

@@ -1,0 +1,7 @@
+"""What the worker runs beside the ranks, when the framework's contract names it in `services`.
+
+    horovod-kv   where Horovod's ranks meet: a key-value store on the node of rank 0
+    mpi-agent    our remote shell: MPI's launcher starts its daemons on other members through it
+
+Each has the port that its member registered. They start before the ranks and end with them.
+"""

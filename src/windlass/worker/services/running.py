@@ -1,0 +1,106 @@
+"""The services of one attempt on one node: started before its ranks, ended after them."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import sys
+
+from windlass.worker.launch import Launch, Member, Refused
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from windlass.worker.ports import ServicePort
+    from windlass.worker.services.key_value import KeyValueStore
+
+KEY_VALUE_STORE = "horovod-kv"
+AGENT = "mpi-agent"
+_KNOWN = (KEY_VALUE_STORE, AGENT)
+_SCOPES_FILE = "horovod-scopes.json"
+
+
+class Services:
+    def __init__(self, launch: Launch, ports: Dict[str, ServicePort]) -> None:
+        """`ports` by the member's name."""
+        self._launch = launch
+        self._ports = ports
+        self._names: List[str] = []
+        self._store: Optional[KeyValueStore] = None
+
+    def start(self, rendezvous: Dict[str, Any]) -> None:
+        """All that `services` names and this node has a part in. Raises Refused."""
+        self._names = list(rendezvous.get("services") or ())
+        unknown = [name for name in self._names if name not in _KNOWN]
+        if unknown:
+            raise Refused(
+                "this worker has no service %s; known: %s"
+                % (", ".join(unknown), ", ".join(_KNOWN))
+            )
+        if KEY_VALUE_STORE in self._names:
+            self._start_store(rendezvous)
+
+    def lay(self, folder: str) -> None:
+        """Put what the services give to a rank among that rank's files."""
+        if AGENT in self._names:
+            _lay_agent(folder, _key(self._launch))
+
+    def stand_in(self, name: str, member: Member, folder: str) -> Tuple[List[str], int]:
+        """The command of a process that is itself a service, and the socket that it inherits."""
+        if name != AGENT:
+            raise Refused("this worker has no program %r to run in %s" % (name, member.name))
+        listener = self._ports[member.name].listen()
+        command = [sys.executable, "-I", "-S", os.path.join(folder, "agent.py"), "serve"]
+        command += [str(listener), member.name, folder, self._launch.path("debug", "agent.log")]
+        return command, listener
+
+    def release(self) -> None:
+        """Let go of the ports that no service of this process holds; once the ranks run."""
+        for port in self._ports.values():
+            port.release()
+
+    def stop(self) -> None:
+        if self._store is not None:
+            self._store.stop()
+
+    def _start_store(self, rendezvous: Dict[str, Any]) -> None:
+        import json
+
+        for told in rendezvous["members"]:
+            for rank in told["ranks"]:
+                if rank["rank"] == 0:
+                    from windlass.worker.services.key_value import KeyValueStore
+
+                    name = "%s-%d" % (told["role"], told["index"])
+                    sizes = json.loads((rank.get("files") or {}).get(_SCOPES_FILE) or "{}")
+                    self._store = KeyValueStore(sizes)
+                    self._store.serve(self._ports[name].listen())
+                    return
+
+
+def _key(launch: Launch) -> bytes:
+    """The secret between the launcher's remote shell and the agents of this attempt. All its
+    workers hold the same token, so each finds the key by itself; from the key, which user code of
+    this job can read, there is no way back to the token."""
+    words = "mpi-agent:%s:%d" % (launch.attempt_id, launch.attempt)
+    return hmac.new(launch.token.encode(), words.encode(), hashlib.sha256).hexdigest().encode()
+
+
+def _lay_agent(folder: str, key: bytes) -> None:
+    program = os.path.join(folder, "agent.py")
+    # Through the loader, since our own source may lie inside a zipapp.
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "agent.py")
+    loader: Any = __spec__.loader
+    shell = '#!/bin/sh\nexec %s -I -S %s call %s "$@"\n' % tuple(
+        "'%s'" % each.replace("'", "'\\''") for each in (sys.executable, program, folder)
+    )
+    for path, content, mode in (
+        (program, loader.get_data(source), 0o600),
+        (os.path.join(folder, "agent.key"), key, 0o600),
+        (os.path.join(folder, "rsh"), shell.encode(), 0o700),
+    ):
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(opened, "wb") as file:
+            file.write(content)
