@@ -96,10 +96,33 @@ def test_what_every_role_shares_is_said_once() -> None:
     assert job.spec["roles"]["worker"] == {"count": 2, "nproc": 4, "gpus": 4, "memory": "64GiB"}
 
 
+def test_servers_of_a_paddlejob_get_the_name_that_our_contract_knows() -> None:
+    template = {"template": pod(command=["python", "t.py"])}
+    spec = {"paddleReplicaSpecs": {"Master": template, "Worker": template}}
+    job = only({"apiVersion": "kubeflow.org/v1", "kind": "PaddleJob", "spec": spec})
+    assert list(job.spec["roles"]) == ["server", "worker"]
+
+
+def test_what_the_contract_has_against_the_roles_is_in_the_report() -> None:
+    template = {"template": pod(command=["mpirun", "x"])}
+    spec = {"mpiReplicaSpecs": {"Launcher": template}}
+    job = only({"apiVersion": "kubeflow.org/v1", "kind": "MPIJob", "spec": spec})
+    assert any("mpi needs workers" in note.what for note in job.having(Fate.BY_HAND))
+
+
 def test_a_list_of_the_cluster_is_taken_apart() -> None:
     one = yaml.safe_load(sample("trainjob.yaml"))
     jobs = convert(json.dumps({"kind": "List", "apiVersion": "v1", "items": [one, one]}))
     assert [job.spec["name"] for job in jobs] == ["bert", "bert"]
+
+
+def test_a_foreign_file_cannot_smuggle_fields_into_the_job_file() -> None:
+    """Notes stand as comments: a line break in one must not end the comment."""
+    document = pytorch_job(image="x\nrun: evil", workingDir="y\u2028run: evil")
+    document["a\nrun: evil"] = "z\x85run: evil"
+    text = render([only(document)], "x\nrun: evil")
+    assert documents.load(text, "x")[0]["run"] == "python train.py"
+    assert text.isascii()
 
 
 def pod(**container: Any) -> dict[str, Any]:
@@ -176,8 +199,8 @@ def test_restart_policies_become_rules_of_retry(policies, backoff, retry) -> Non
         (["torchrun", "--standalone", "t.py", "--nnodes"], ["torchrun", "t.py", "--nnodes"], None),
         (["torchrun", "--tee", "3", "-m", "pkg"], ["torchrun", "--tee", "3", "-m", "pkg"], None),
         (
-            ["python", "-m", "torch.distributed.launch", "--node_rank", "$(R)", "--use_env", "t.py"],
-            ["python", "-m", "torch.distributed.launch", "--use_env", "t.py"],
+            ["python", "-m", "torch.distributed.run", "--node_rank", "$(R)", "--no-python", "t"],
+            ["python", "-m", "torch.distributed.run", "--no-python", "t"],
             None,
         ),
         (["torchrun", "--rdzv-conf"], ["torchrun"], None),
@@ -345,7 +368,7 @@ def batch(*header: str, line: str = "srun python train.py") -> Imported:
         (["-N 2 -n 4", "--gpus=v100:8"], {"count": 2, "gpus": 4, "nproc": 2}),
         (["--nodes=2-4", "--cpus-per-task 6"], {"count": 2, "cpus": 6}),
         (["-n 2", "-c 3", "--mem-per-cpu=1G"], {"count": 2, "cpus": 3, "memory": "3GiB"}),
-        (["--gpus-per-node 2", "--mem-per-gpu=8G"], {"count": 1, "gpus": 2, "memory": "16GiB", "nproc": 1}),
+        (["--gpus-per-node 1", "--mem-per-gpu=8G"], {"count": 1, "gpus": 1, "memory": "8GiB"}),
         (["--mem=4000"], {"count": 1, "memory": "4000MiB"}),
         (["--mem=0"], {"count": 1}),
         (["--gres=gpu,shard:2"], {"count": 1, "gpus": 1}),
@@ -403,7 +426,7 @@ def test_a_program_without_srun_runs_once() -> None:
         (["--time=soon"], "srun x", "line 2 --time: a time such as 90"),
         (["--mem=lots"], "srun x", "line 2 --mem: a size such as 4000"),
         (["-N 1", "--gres=gpu:some"], "srun x", "line 3 --gres"),
-        (["--nodes"], "srun x", "line 2: --nodes needs a value"),
+        (["--nodes"], "srun x", "line 2: '--nodes' needs a value"),
         (["nodes=2"], "srun x", "line 2: an option of sbatch was expected, found 'nodes=2'"),
         (["hetjob"], "srun x", "line 2: hetjob: a job of several parts"),
         (["--job-name='x"], "srun x", "line 2: No closing quotation"),
@@ -494,7 +517,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         if isinstance(value, list)
         else ()
     )
-    return found + [each for key, item in children for each in places(item, (*path, key))]  # fmt: skip
+    return found + [each for key, item in children for each in places(item, (*path, key))]
 
 
 SHAPED = [
@@ -506,6 +529,17 @@ SHAPED = [
 ]
 
 
+def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
+    """Another value at a place, unless the place is gone."""
+    *parents, last = path
+    try:
+        for key in parents:
+            document = document[key]
+        document[last] = value
+    except (KeyError, IndexError, TypeError):
+        pass
+
+
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_whatever_stands_in_a_field_nothing_but_invalid_input_is_raised(
@@ -513,17 +547,7 @@ def test_whatever_stands_in_a_field_nothing_but_invalid_input_is_raised(
 ) -> None:
     document = copy.deepcopy(data.draw(st.sampled_from(SHAPED)))
     for path in data.draw(st.lists(st.sampled_from(places(document)), min_size=1, max_size=3)):
-        holder: Any = document
-        for key in path[:-1]:
-            try:
-                holder = holder[key]
-            except (KeyError, IndexError, TypeError):
-                break
-        else:
-            if isinstance(holder, dict | list) and (
-                isinstance(holder, dict) or path[-1] < len(holder)
-            ):
-                holder[path[-1]] = data.draw(WILD)
+        put(document, path, data.draw(WILD))
     try:
         job = detect(document).convert(document)
         JobSpec.model_validate(job.spec)
@@ -549,9 +573,9 @@ def test_whatever_text_comes_nothing_but_invalid_input_is_raised(text: str) -> N
 
 LINES = st.lists(
     st.sampled_from(
-        ["srun", "python", "a.py", "$X", "${Y}", "$(", ")", "`x`", "'", '"', "|", ">", "2>&1", "&&",
-         ";", "\n", "\\\n", "X=1", "export", "for", "do", "done", "if", "fi", "<<EOF", "EOF", "#",
-         "-n", "4", "--gres=gpu:1", "torchrun", "--nnodes", "mpirun", "horovodrun",
+        ["srun", "python", "a.py", "$X", "${Y}", "$(", ")", "`x`", "'", '"', "|", ">", "2>&1",
+         "&&", ";", "\n", "\\\n", "X=1", "export", "for", "do", "done", "if", "fi", "<<EOF", "EOF",
+         "#", "-n", "4", "--gres=gpu:1", "torchrun", "--nnodes", "mpirun", "horovodrun",
          "$SLURM_PROCID", "#SBATCH"]
     ),
     max_size=25,
@@ -568,12 +592,11 @@ def test_whatever_a_script_does_nothing_but_invalid_input_is_raised(text: str) -
     assert JobSpec.model_validate(job.spec).roles
 
 
-@given(
-    st.lists(
-        st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), min_size=1
-    )
-)
-def test_any_words_are_read_back_from_the_job_file(words: list[str]) -> None:  # fmt: skip
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+
+
+@given(st.lists(WORDS, min_size=1))
+def test_any_words_are_read_back_from_the_job_file(words: list[str]) -> None:
     job = Imported("x", {"run": words, "roles": {"worker": {"count": 1}}})
     back = documents.load(render([job], "x"), "x")[0]
     assert list(JobSpec.model_validate(back).run) == words

@@ -50,6 +50,9 @@ class Flags(NamedTuple):
     queue: str | None = None
     code: str | None = None
     no_code: bool = False
+    package_path: str | None = None
+    module_name: str | None = None
+    job_dir: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,10 @@ def build(
     `local`: the server is on this machine, so paths and the user's own Python mean something.
     `base`: a job file, which lies in `folder`; its paths are relative to that.
     """
+    if flags.package_path or flags.module_name or flags.job_dir:
+        from windlass.cli import packages
+
+        flags = packages.as_command(flags, local)
     spec: dict[str, Any] = {key: value for key, value in (base or {}).items()}
     if flags.command:
         spec["run"] = list(flags.command)
@@ -306,7 +313,7 @@ def _guess(spec: dict[str, Any], code: Path | None) -> str:
     words = spec.get("run") or next((r["run"] for r in roles if r.get("run")), ())
     command = shlex.split(words) if isinstance(words, str) else list(words)
     source = None
-    script = script_of(command)
+    script = script_of(command) or _module_file(command, code or Path.cwd())
     if script:
         try:
             source = ((code or Path.cwd()) / script).read_text(encoding="utf-8")
@@ -315,6 +322,16 @@ def _guess(spec: dict[str, Any], code: Path | None) -> str:
     found = guess(command, source)
     spec["framework"] = found.framework
     return found.why
+
+
+def _module_file(command: Sequence[str], folder: Path) -> str | None:
+    """The file of `python -m package.module`, where it lies in the code."""
+    from windlass.cli.packages import file_of
+
+    if "-m" not in command[1:-1] or os.path.basename(command[0]) not in PYTHONS:
+        return None
+    found = file_of(folder, command[command.index("-m", 1) + 1])
+    return str(found.relative_to(folder)) if found else None
 
 
 def user_python() -> str:

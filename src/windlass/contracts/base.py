@@ -49,7 +49,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Gang:
-    """A whole gang. By role: `minimum` (absent: its count) and `finish` (absent: all)."""
+    """A whole gang. By role: `minimum` (absent: its count) and `finish` (absent: all).
+    `job_variables` are the names that the job itself sets."""
 
     job_id: str
     job_name: str
@@ -57,6 +58,7 @@ class Gang:
     members: Tuple[Member, ...]
     minimum: Mapping[str, int] = field(default_factory=dict)
     finish: Mapping[str, str] = field(default_factory=dict)
+    job_variables: FrozenSet[str] = frozenset()
 
     @cached_property
     def ordered(self) -> Tuple[Member, ...]:

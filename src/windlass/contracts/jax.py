@@ -4,8 +4,9 @@ JAX itself reads only JAX_COORDINATOR_ADDRESS; count and id are arguments of
 `jax.distributed.initialize`. `windlass.job.collective.jax()` passes them. The names without the
 prefix are those of Kubeflow's JAXJob.
 
-A proxy that the job's variables name would swallow the connection to the coordinator, for gRPC
-asks it even for a neighbour. `no_grpc_proxy`, which only gRPC reads, names the gang's hosts.
+Where the job sets a proxy, gRPC would ask it even for a neighbour, and `initialize` hangs. Then
+`no_grpc_proxy`, which only gRPC reads, names the gang's hosts. (Not otherwise: JAX warns of every
+variable with that word in it.)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _VARIABLES = frozenset(
     "JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID COORDINATOR_ADDRESS COORDINATOR_PORT"
     " NUM_PROCESSES PROCESS_ID no_grpc_proxy".split()
 )
+_PROXIES = frozenset({"http_proxy", "https_proxy", "grpc_proxy", "all_proxy"})
 
 
 class JaxContract(Contract):
@@ -30,7 +32,7 @@ class JaxContract(Contract):
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         first = gang.ordered[0]
-        return {
+        found = {
             "JAX_COORDINATOR_ADDRESS": "%s:%d" % (first.host, first.ports[0]),
             "JAX_NUM_PROCESSES": str(gang.world_size),
             "JAX_PROCESS_ID": str(place.rank),
@@ -38,5 +40,7 @@ class JaxContract(Contract):
             "COORDINATOR_PORT": str(first.ports[0]),
             "NUM_PROCESSES": str(gang.world_size),
             "PROCESS_ID": str(place.rank),
-            "no_grpc_proxy": ",".join(dict.fromkeys(each.host for each in gang.ordered)),
         }
+        if _PROXIES & {name.lower() for name in gang.job_variables}:
+            found["no_grpc_proxy"] = ",".join(dict.fromkeys(each.host for each in gang.ordered))
+        return found

@@ -1,8 +1,8 @@
 """Keras 3, on any of its backends.
 
-The script's author chooses the backend where Keras lets him: KERAS_BACKEND, `keras.json`, or a line
-in the script. We cannot see the last two, so we do not ask: the launch variables of all backends
-are set at once. They have no name in common, and only one backend runs, so one port serves for all.
+The backend is chosen where Keras has it chosen: by KERAS_BACKEND, by `keras.json`, or by a line in
+the script. We cannot see the last two, so we do not ask: the launch variables of all backends are
+set at once. They have no name in common, and only one backend runs, so one port serves for all.
 
     torch         MASTER_ADDR, RANK, WORLD_SIZE …       as framework pytorch
     tensorflow    TF_CONFIG …                           as framework tensorflow
@@ -18,31 +18,43 @@ from __future__ import annotations
 from typing import Dict, FrozenSet, List, Mapping
 
 from windlass.contracts import tensorflow
-from windlass.contracts.base import Contract, Gang, RankPlace
-from windlass.contracts.pytorch import PyTorchContract
+from windlass.contracts.base import Contract, Gang, Member, RankPlace
+from windlass.contracts.jax import JaxContract
+from windlass.contracts.pytorch import PyTorchContract, is_launcher
 
-ROLES = ("chief", "worker")
-_OWN = frozenset(
-    "JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID KERAS_DISTRIBUTION_JOB_ADDRESSES"
-    " KERAS_DISTRIBUTION_NUM_PROCESSES KERAS_DISTRIBUTION_PROCESS_ID".split()
+_DISTRIBUTION = frozenset(
+    "KERAS_DISTRIBUTION_JOB_ADDRESSES KERAS_DISTRIBUTION_NUM_PROCESSES"
+    " KERAS_DISTRIBUTION_PROCESS_ID".split()
 )
 
 
 class KerasContract(Contract):
     name = "keras"
+    roles = ("chief", "worker")
+    ports_stay_held = PyTorchContract.ports_stay_held and JaxContract.ports_stay_held
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
-        found = [
-            "%s is not a role of keras; known: %s%s" % (role, ", ".join(ROLES), _elsewhere(role))
-            for role in counts
-            if role not in ROLES
-        ]
-        return found or tensorflow.role_problems(self.name, counts)
+        found = tensorflow.role_problems(self, counts)
+        if any(role in tensorflow.ROLES and role not in self.roles for role in counts):
+            found.append("Keras 3 trains no such gang; framework tensorflow has these roles")
+        return found
+
+    def finish(self, counts: Mapping[str, int]) -> Dict[str, str]:
+        return {role: "all" for role in counts}
 
     def reserved(self) -> FrozenSet[str]:
-        return _OWN | tensorflow.RESERVED | PyTorchContract().reserved()
+        launch = tensorflow.RESERVED | PyTorchContract().reserved() | JaxContract().reserved()
+        return _DISTRIBUTION | launch
+
+    def settings(self) -> FrozenSet[str]:
+        return tensorflow.SETTINGS | PyTorchContract().settings() | JaxContract().settings()
+
+    def ranks_started_by_worker(self, member: Member) -> int:
+        return PyTorchContract().ranks_started_by_worker(member)
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
+        if is_launcher(place.member.command):
+            return PyTorchContract().environment(gang, place)
         if gang.world_size == 1:
             return {}
         every = tensorflow.addresses(self, gang)
@@ -51,16 +63,8 @@ class KerasContract(Contract):
             **tensorflow.cluster_variables(every, place),
             **tensorflow.shared_gpus(self, place.member),
             **PyTorchContract().environment(gang, place),
-            "JAX_COORDINATOR_ADDRESS": ranks[0],
-            "JAX_NUM_PROCESSES": str(len(ranks)),
-            "JAX_PROCESS_ID": str(place.rank),
+            **JaxContract().environment(gang, place),
             "KERAS_DISTRIBUTION_JOB_ADDRESSES": ",".join(ranks),
             "KERAS_DISTRIBUTION_NUM_PROCESSES": str(len(ranks)),
             "KERAS_DISTRIBUTION_PROCESS_ID": str(place.rank),
         }
-
-
-def _elsewhere(role: str) -> str:
-    if role in tensorflow.ROLES:
-        return " (Keras 3 trains no such gang; framework tensorflow has %s)" % role
-    return ""

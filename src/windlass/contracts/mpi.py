@@ -33,8 +33,10 @@ _VARIABLES = frozenset(
     " OMPI_MCA_plm_rsh_num_concurrent OMPI_MCA_oob_tcp_if_include OMPI_MCA_btl_tcp_if_include"
     " HYDRA_HOST_FILE HYDRA_LAUNCHER HYDRA_LAUNCHER_EXEC HYDRA_IFACE I_MPI_HYDRA_HOST_FILE"
     " I_MPI_HYDRA_BOOTSTRAP I_MPI_HYDRA_BOOTSTRAP_EXEC I_MPI_HYDRA_IFACE I_MPI_PERHOST"
-    " NVIDIA_VISIBLE_DEVICES".split()
+    " NVIDIA_VISIBLE_DEVICES OMPI_MCA_btl_vader_backing_directory"
+    " OMPI_MCA_osc_sm_backing_directory OMPI_MCA_osc_rdma_backing_directory".split()
 )
+_SHARED_MEMORY = ("btl_vader", "osc_sm", "osc_rdma")
 
 
 class MpiContract(Contract):
@@ -84,6 +86,12 @@ class MpiContract(Contract):
         if launching:
             found.update(_open_mpi(gang))
             found.update(_hydra(gang, place.member))
+        elif sum(each.host == place.member.host for each in gang.members) > 1:
+            # Shared memory is named by machine and local rank: two members on one machine would
+            # take each other's. Those of the launcher keep the usual place.
+            found.update(
+                {"OMPI_MCA_%s_backing_directory" % each: FILES for each in _SHARED_MEMORY}
+            )
         if place.member.role == "launcher":
             found["NVIDIA_VISIBLE_DEVICES"] = ""
         return found

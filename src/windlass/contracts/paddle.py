@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Mapping, Sequence
 
-from windlass.contracts.base import Contract, Gang, Member, RankPlace, unknown_roles
+from windlass.contracts.base import FILES, Contract, Gang, Member, RankPlace, unknown_roles
 
 _TRAINER = frozenset(
     "PADDLE_GLOBAL_RANK PADDLE_GLOBAL_SIZE PADDLE_LOCAL_RANK PADDLE_LOCAL_SIZE PADDLE_TRAINER_ID"
@@ -43,6 +43,9 @@ class PaddleContract(Contract):
 
     def reserved(self) -> FrozenSet[str]:
         return _TRAINER | _LAUNCHER | _PARAMETER_SERVER
+
+    def settings(self) -> FrozenSet[str]:
+        return frozenset({"PADDLE_LOG_DIR"})
 
     def ranks_started_by_worker(self, member: Member) -> int:
         return 1 if is_launcher(member.command) else member.nproc
@@ -98,6 +101,8 @@ def _launcher(gang: Gang, member: Member) -> Dict[str, str]:
         "PADDLE_JOB_ID": "%s-%d" % (gang.job_id, gang.attempt),
         "PADDLE_RANK": str(launchers.index(member)),
         "POD_IP": member.host,
+        # Launchers of one machine would write over each other's logs in the code's folder.
+        "PADDLE_LOG_DIR": FILES + "/log",
         **({} if member.gpus else {"PADDLE_DISTRI_BACKEND": "gloo"}),
     }
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
 
-from windlass.contracts.base import Contract, Gang, Member, Probe, RankPlace
+from windlass.contracts.base import Contract, Gang, Member, Probe, RankPlace, unknown_roles
 
 LEADERS = ("chief", "master")
 ROLES = (*LEADERS, "worker", "ps", "evaluator")
@@ -25,13 +25,16 @@ RESERVED = frozenset(
     "TF_CONFIG TF_CLUSTER_DEF TF_ROLE TF_INDEX CLUSTER_SPEC JOB_NAME TASK_INDEX TASK_NUM"
     " TF_GRPC_REUSE_PORT".split()
 )
+SETTINGS = frozenset({"TF_FORCE_GPU_ALLOW_GROWTH"})
 
 
 class TensorFlowContract(Contract):
     name = "tensorflow"
+    roles = ROLES
+    ports_stay_held = True  # by TF_GRPC_REUSE_PORT
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
-        found = role_problems(self.name, counts)
+        found = role_problems(self, counts)
         if not found and counts.get("ps") and not any(role in counts for role in LEADERS):
             found.append(
                 "ps: a parameter server needs a chief (or master) that coordinates; where worker 0"
@@ -44,6 +47,9 @@ class TensorFlowContract(Contract):
 
     def reserved(self) -> FrozenSet[str]:
         return RESERVED
+
+    def settings(self) -> FrozenSet[str]:
+        return SETTINGS
 
     def ranks_started_by_worker(self, member: Member) -> int:
         if member.role != "worker" or member.nproc == member.gpus:
@@ -72,13 +78,9 @@ class TensorFlowContract(Contract):
         )
 
 
-def role_problems(framework: str, counts: Mapping[str, int]) -> List[str]:
+def role_problems(contract: Contract, counts: Mapping[str, int]) -> List[str]:
     """What no kind of TensorFlow takes."""
-    found = [
-        "%s is not a role of %s; known: %s" % (role, framework, ", ".join(ROLES))
-        for role in counts
-        if role not in ROLES
-    ]
+    found = unknown_roles(contract, counts)
     if all(role in counts for role in LEADERS):
         found.append("chief and master are two names of one role: give one of them")
     for role in (*LEADERS, "evaluator"):

@@ -1,8 +1,8 @@
 """TensorFlow 1 scripts (`tf.placeholder`, `tf.Session`) under TensorFlow 2.
 
-The same cluster as `tensorflow`, and a hook in each rank's Python that gives `tensorflow.compat.v1`
-to the script's own `import tensorflow as tf`. Workers and parameter servers without a chief are
-lawful here: worker 0 leads.
+The same cluster as `tensorflow`, and a hook in each rank's Python that gives
+`tensorflow.compat.v1` to the script's own `import tensorflow as tf`. Workers and parameter servers
+without a chief are lawful here: worker 0 leads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TensorFlow1Contract(TensorFlowContract):
     name = "tensorflow1"
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
-        return role_problems(self.name, counts)
+        return role_problems(self, counts)
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         # TensorFlow up to 1.3 and tensor2tensor read `environment`, as Google's service wrote it.

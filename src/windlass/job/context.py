@@ -135,11 +135,18 @@ def script_name() -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", stem).strip("-.") or "session"
 
 
+_MPI_RANKS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+)
+"""Of Open MPI; of MPICH and its kin."""
+
+
 def _ranks(environment: Mapping[str, str]) -> Tuple[int, int, int, int]:
     """(rank naming the spool, rank, world size, local rank).
 
-    The platform's word counts, except below torchrun: there WINDLASS_RANK is the launcher's and
-    torch's RANK is the process's.
+    The platform's word counts, except below a launcher: there WINDLASS_RANK is the launcher's (or
+    that of the agent beside it) and torch's RANK, or MPI's, is the process's.
     """
     theirs = (
         _integer(environment, "RANK", 0),
@@ -151,6 +158,14 @@ def _ranks(environment: Mapping[str, str]) -> Tuple[int, int, int, int]:
     platform_rank = _integer(environment, "WINDLASS_RANK", 0)
     if environment.get("TORCHELASTIC_RUN_ID") and environment.get("RANK"):
         return (platform_rank, *theirs)
+    for rank, size, local_rank in _MPI_RANKS:
+        if environment.get(rank) and environment.get(size):
+            return (
+                platform_rank,
+                _integer(environment, rank, 0),
+                _integer(environment, size, 1),
+                _integer(environment, local_rank, 0),
+            )
     return (
         platform_rank,
         platform_rank,

@@ -32,7 +32,7 @@ from windlass.worker import (
 from windlass.worker import record as records
 from windlass.worker.ending import Ending
 from windlass.worker.inspection import Inspector
-from windlass.worker.launch import Launch, Refused
+from windlass.worker.launch import Launch, Member, Refused
 from windlass.worker.logs import Stream
 from windlass.worker.orders import Orders
 from windlass.worker.ports import HeldPorts
@@ -40,6 +40,8 @@ from windlass.worker.pump import Channel, Pump
 from windlass.worker.ranks import Rank
 from windlass.worker.reporter import Reporter
 from windlass.worker.server import Fenced, Gone, Server
+from windlass.worker.services.port import ServicePort
+from windlass.worker.services.running import Services
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Attempt:
         self._decided = False
         self._told_dropped: Set[int] = set()
         self._cgroups: Optional[cgroups.Cgroups] = None
+        self._services: Optional[Services] = None
         self._pump = Pump(launch.retry_log_patterns)
         self._registering: Optional[List[Server]] = [Server(launch), Server(launch)]
         self._reporter = Reporter(
@@ -123,7 +126,9 @@ class Attempt:
             checkpoints.sweep(launch.checkpoint_dir, launch.attempt)
         ledger = os.path.join(launch.cache_dir, "ports") if launch.cache_dir else None
         self._ports = [HeldPorts(member.nproc, ledger) for member in launch.members]
-        answer = self._register(self._ports)
+        service_ports = {each.name: ServicePort(launch.host, ledger) for each in launch.members}
+        self._services = Services(launch, service_ports)
+        answer = self._register(self._ports, service_ports)
         self._registering = None
         if not answer.get("whole"):
             waited = self._wait_for_gang(server)
@@ -132,12 +137,15 @@ class Attempt:
             answer = waited
         rendezvous = answer["rendezvous"]
         extras = self._prepare_framework(rendezvous)
+        self._services.start(rendezvous)
         if not rendezvous.get("ports_stay_held"):
             for each in self._ports:
                 each.release()
         self._start_ranks(rendezvous, extras)
 
-    def _register(self, ports: List[HeldPorts]) -> Dict[str, Any]:
+    def _register(
+        self, ports: List[HeldPorts], service_ports: Dict[str, ServicePort]
+    ) -> Dict[str, Any]:
         launch = self._launch
         assert self._cgroups is not None
         body: Dict[str, Any] = {
@@ -145,7 +153,12 @@ class Attempt:
             "boot_id": processes.boot_id(),
             "pid": os.getpid(),
             "members": [
-                {"role": member.role, "index": member.index, "ports": held.numbers}
+                {
+                    "role": member.role,
+                    "index": member.index,
+                    "ports": held.numbers,
+                    "service_port": service_ports[member.name].number,
+                }
                 for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
             ],
             "isolation": {**self._cgroups.report(), "ifname": launch.ifname},
@@ -234,8 +247,9 @@ class Attempt:
                     launch, member, rendezvous, told_rank, folders, devices, os.environ
                 )
                 variables = {**extras, **variables}
-                command = environment.command_of(member, launch.python)
-                troubles.append((command, self._start_rank(rank, command, variables)))
+                command, inherited = self._command_of(member, told_rank, folders["files"])
+                trouble = self._start_rank(rank, command, variables, inherited)
+                troubles.append((command, trouble))
         self._remember()
         self._pump.start()
         for command, trouble in troubles:
@@ -249,8 +263,27 @@ class Attempt:
         self._reporter.start()
         self._orders.start()
 
-    def _start_rank(self, rank: Rank, command: List[str], variables: Dict[str, str]) -> int:
+    def _command_of(
+        self, member: Member, told: Dict[str, Any], files: str
+    ) -> Tuple[List[str], Optional[int]]:
+        """What one process runs: the member's command, or a service of ours in its place, which
+        inherits the socket of its port."""
+        assert self._services is not None
+        if told.get("instead"):
+            return self._services.stand_in(told["instead"], member, files)
+        command = environment.command_of(member, self._launch.python)
+        return [*(told.get("prefix") or ()), *command], None
+
+    def _start_rank(
+        self,
+        rank: Rank,
+        command: List[str],
+        variables: Dict[str, str],
+        inherited: Optional[int] = None,
+    ) -> int:
         assert self._cgroups is not None
+        if inherited is not None:
+            os.set_inheritable(inherited, True)
         rank.started_ms = int(time.time() * 1000)
         rank.pid, out, err, trouble = self._spawner.start(
             command,
@@ -258,6 +291,8 @@ class Attempt:
             self._launch.path("work"),
             self._cgroups.member_files(rank.member),
         )
+        if inherited is not None:
+            os.close(inherited)
         rank.start_time = processes.start_time(rank.pid)
         for stream, pipe in (("out", out), ("err", err)):
             name = "%s.%s" % (rank.name, stream)
@@ -271,6 +306,8 @@ class Attempt:
         for name, text in files.items():
             with open(os.path.join(folder, os.path.basename(name)), "w") as file:
                 file.write(text)
+        assert self._services is not None
+        self._services.lay(folder)
         return folder
 
     def _remember(self) -> None:
@@ -431,6 +468,8 @@ class Attempt:
             self._collect()
             self._sleep(0.01)
         survivors = ending.kill_everything(groups, self._ranks)
+        if self._services is not None:
+            self._services.stop()
         cgroups.remove(groups)
         self._pump.finish(2.0)
         record = records.make(

@@ -108,7 +108,8 @@ class Fields:
         return iter(self.value)
 
     def where(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
+        shown = key if key.isprintable() else repr(key)
+        return f"{self.path}.{shown}" if self.path else shown
 
     def any(self, key: str) -> Any:
         self._left.pop(key, None)
@@ -183,11 +184,15 @@ class Fields:
 
 def show(value: Any) -> str:
     """A value on one line and short, however deep it is."""
-    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else _SHORT.repr(value)
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    text = _SHORT.repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def wrong(where: str, found: Any, expected: str) -> InvalidInput:
-    return InvalidInput(f"{where}: {expected} was expected, found {_SHORT.repr(found)}")
+    quoted = repr(found) if isinstance(found, str) and len(found) < 60 else show(found)
+    return InvalidInput(f"{where}: {expected} was expected, found {quoted}")
 
 
 def job_name(text: str | None, where: str, report: Report) -> str | None:
@@ -211,5 +216,5 @@ def compact(values: Mapping[str, Any]) -> dict[str, Any]:
 
 _PLAIN = re.compile(r"[!-~]([ -~]{0,58}[!-~])?")
 _SHORT = reprlib.Repr()
-_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxstring = 4, 6, 8, 70
+_SHORT.maxlevel, _SHORT.maxdict, _SHORT.maxlist, _SHORT.maxstring = 3, 6, 6, 70
 _SHORT.maxother = 60

@@ -66,6 +66,16 @@ def _role(role: Role, shared_run: tuple[str, ...], shared: Mapping[str, str]) ->
     }
 
 
+def check(roles: Mapping[str, Role], framework: str, report: Report) -> None:
+    """What the framework's contract has against these roles is for a person to mend."""
+    if framework not in registry.names():
+        report.by_hand("framework", framework, "no contract of this name is installed here")
+        return
+    counts = {name: role.count for name, role in roles.items()}
+    for problem in registry.contract(framework).problems(counts):
+        report.by_hand("roles", counts, problem)
+
+
 def variables(
     found: Mapping[str, tuple[str, str]], framework: str | None, report: Report
 ) -> dict[str, str]:

@@ -22,13 +22,18 @@ def _one(job: Imported, source: str) -> str:
         f"# From {show(source)} ({job.kind}). Look it over, then: windlass apply --dry-run -f FILE"
     ]
     text += [_dump({"kind": "job", **_readable(job.spec)}).rstrip("\n")]
-    text += [f"# {comment}" for comment in job.comments]
+    text += [_comment(f"# {comment}") for comment in job.comments]
     for fate, head in ((Fate.BY_HAND, "To do by hand:"), (Fate.DROPPED, "Left out:")):
         notes = job.having(fate)
         if notes:
             text += [f"# {head}"]
-            text += [f"#   {note.field}: {note.value} ({note.what})" for note in notes]
+            text += [_comment(f"#   {note.field}: {note.value} ({note.what})") for note in notes]
     return "\n".join(text) + "\n"
+
+
+def _comment(text: str) -> str:
+    """One line, whatever was in a foreign file: a comment must not turn into fields."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _readable(spec: dict[str, Any]) -> dict[str, Any]:
@@ -67,6 +72,8 @@ class _Dumper(yaml.SafeDumper):
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text.strip("\n") else None
+    if not text.replace("\n", "").isprintable():
+        style = '"'  # only there is everything escaped
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -6,11 +6,11 @@ They differ in a few names, which stand in one table; replicas become roles.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from windlass.client.importers import gang, pods, quantities
-from windlass.client.importers.base import Fields, Imported, Report, compact, wrong
+from windlass.client.importers.base import Fields, Imported, Report, compact, show, wrong
 from windlass.client.importers.trainjob import processes
 from windlass.core.errors import InvalidInput
 
@@ -21,6 +21,8 @@ class Kind:
     replicas: str
     container: str
     roles: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Where our contract calls a role otherwise."""
 
 
 KINDS = {
@@ -32,7 +34,9 @@ KINDS = {
     "MPIJob": Kind("mpi", "mpiReplicaSpecs", "mpi", ("launcher", "worker")),
     "MXJob": Kind("mxnet", "mxReplicaSpecs", "mxnet", ("scheduler", "server", "worker")),
     "XGBoostJob": Kind("xgboost", "xgbReplicaSpecs", "xgboost", ("master", "worker")),
-    "PaddleJob": Kind("paddle", "paddleReplicaSpecs", "paddle", ("master", "worker")),
+    "PaddleJob": Kind(
+        "paddle", "paddleReplicaSpecs", "paddle", ("master", "worker"), {"master": "server"}
+    ),
     "JAXJob": Kind("jax", "jaxReplicaSpecs", "jax", ("worker",)),
 }  # fmt: skip
 
@@ -54,7 +58,7 @@ class KubeflowV1:
         if kind.replicas not in spec:
             raise InvalidInput(
                 f"{spec.where(kind.replicas)}: a {word} says its replicas here; found: "
-                + (", ".join(spec) or "nothing")
+                + show(list(spec))
             )
         replicas = _replicas(spec.fields(kind.replicas), kind)
         found, backoff = _policies(spec)
@@ -81,6 +85,7 @@ class KubeflowV1:
         for role, (about, _) in replicas.items():
             if role != "worker" or word != "MPIJob":
                 pods.must_run(roles[role].run, f"{about.path}.template.spec.containers")
+        gang.check(roles, kind.framework, report)
         spec.leave({"enableDynamicWorker": "a gang keeps its size", "jobMode": "from the roles"})
         grace = max((each.grace_seconds or 0 for each in containers.values()), default=0)
         limits = compact(
@@ -107,6 +112,7 @@ def _replicas(about: Fields, kind: Kind) -> dict[str, tuple[Fields, int]]:
             raise InvalidInput(
                 f"{about.where(key)}: no such replica; known: {', '.join(kind.roles)}"
             )
+        role = kind.renamed.get(role, role)
         if role in found:
             raise InvalidInput(f"{about.where(key)}: the role {role} stands twice")
         replica = about.fields(key)

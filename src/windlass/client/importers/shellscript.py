@@ -64,11 +64,12 @@ def lines(text: str) -> list[Line]:
             continue
         here = _HERE.search(stripped)
         until = here[1] if here else ""
-        line = _read(number, stripped, nested=depth > 0)
-        words = re.findall(r"[^\s;]+", stripped)
-        depth = max(0, depth + sum(w in OPENING for w in words) - sum(w in CLOSING for w in words))
-        if line.words or line.assigned:
-            found.append(line)
+        for piece in _pieces(stripped):
+            first = piece.split(None, 1)[0] if piece else ""
+            depth = max(0, depth + (first in OPENING) - (first in CLOSING))
+            line = _read(number, piece, nested=depth > 0)
+            if line.words or line.assigned:
+                found.append(line)
     return found
 
 
@@ -104,6 +105,14 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
         start, whole = 0, ""
     if whole:
         yield start, whole
+
+
+def _pieces(text: str) -> list[str]:
+    """`for x in 1 2; do a; done` as one command each, without the words of the shell before."""
+    if text.split(None, 1)[0] not in KEYWORDS:
+        return [text]
+    pieces = [text] if re.search("['\"`]", text) else re.split(r"\s*;\s*", text)
+    return [re.sub(r"^(?:(?:then|do|else)\s+)+", "", piece) for piece in pieces]
 
 
 def _read(number: int, text: str, nested: bool) -> Line:

@@ -90,7 +90,7 @@ def split(words: Sequence[str], where: str) -> tuple[list[Option], list[str]]:
             name, equals, value = SHORT.get(word[1], word[1]), word[2:], word[2:].removeprefix("=")
         if not equals and name not in NO_VALUE:
             if at >= len(words):
-                raise InvalidInput(f"{where}: {word} needs a value")
+                raise InvalidInput(f"{where}: {word!r:.60} needs a value")
             value = words[at]
             at += 1
         found.append(Option(name, value, where))

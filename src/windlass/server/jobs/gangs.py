@@ -99,6 +99,9 @@ def rendezvous(
         members=tuple(found),
         minimum={name: role.min for name, role in spec.roles.items() if role.min},
         finish=finish_rules(job["framework"], spec),
+        job_variables=frozenset(spec.environment.vars).union(
+            *(role.vars for role in spec.roles.values())
+        ),
     )
     return registry.rendezvous(job["framework"], gang)
 

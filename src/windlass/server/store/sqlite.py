@@ -25,7 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -87,6 +87,7 @@ class SqliteStore:
         self._asks: SimpleQueue[Ask | None] = SimpleQueue()
         self._closed = False
         self._opened: asyncio.Future[None] | None = None
+        self._folding: threading.Thread | None = None
         self._writer = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._readers = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
         self._reader = threading.local()
@@ -163,6 +164,8 @@ class SqliteStore:
         try:
             self._serve(conn, raw)
         finally:
+            if self._folding is not None:
+                self._folding.join()
             self._checkpoint(raw)
             conn.invalidate()
             raw.close()
@@ -235,12 +238,29 @@ class SqliteStore:
             deliver(loop, [answer for answer in answers if answer[0].get_loop() is loop])
 
     def _bound_log(self, raw: sqlite3.Connection) -> None:
+        """Past `wal_bytes` another thread folds the log back while writes go on; then, or past
+        four times as much, what is left is done here and the file begins anew."""
         try:
-            too_long = os.stat(f"{self.path}-wal").st_size > self._wal_bytes
+            size = os.stat(f"{self.path}-wal").st_size
         except OSError:
             return
-        if too_long:
+        if size <= self._wal_bytes:
+            return
+        if self._folding is None:
+            self._folding = threading.Thread(target=self._fold, name="store-fold", daemon=True)
+            self._folding.start()
+        elif not self._folding.is_alive() or size > 4 * self._wal_bytes:
+            self._folding.join()
+            self._folding = None
             self._checkpoint(raw)
+
+    def _fold(self) -> None:
+        """Most of a checkpoint, without a lock that a writer or a reader would wait for."""
+        try:
+            with closing(connect(self.path, self._synchronous)) as raw:
+                raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            log.warning("the write-ahead log of %s was not folded back: %s", self.path, error)
 
     def _checkpoint(self, raw: sqlite3.Connection) -> None:
         try:

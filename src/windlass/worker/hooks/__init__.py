@@ -1,7 +1,7 @@
-"""Start-up hooks of frameworks: what a contract names runs in each rank's Python before the script.
+"""Start-up hooks of frameworks: what a contract names runs in a rank's Python before the script.
 
-A file here is laid beside the worker's `sitecustomize` (`windlass.worker.hook`) and imported by it;
-the variable WINDLASS_HOOKS says which. Without it nothing is looked for.
+A file here is laid beside the worker's `sitecustomize` (`windlass.worker.hook`), which imports it
+where the variable WINDLASS_HOOKS names it. Without that nothing is looked for.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Agent:
     def run(self) -> None:
         """Until SIGTERM; then every command is told to stop and waited for."""
         signal.signal(signal.SIGTERM, self._terminated)
-        threads = []
+        threads: List[threading.Thread] = []
         while not self._ending:
             try:
                 connection, address = self._listener.accept()
@@ -277,7 +277,9 @@ def call(files: str, words: List[str]) -> int:
         key = key_file.read()
     if host not in hosts:
         known = ", ".join(sorted(hosts)) or "none"
-        print("windlass rsh: no member %r in this gang; known: %s" % (host, known), file=sys.stderr)
+        print(
+            "windlass rsh: no member %r in this gang; known: %s" % (host, known), file=sys.stderr
+        )
         return DENIED
     try:
         connection = _connect(hosts[host][0], hosts[host][1])

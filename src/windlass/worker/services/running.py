@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    from windlass.worker.ports import ServicePort
     from windlass.worker.services.key_value import KeyValueStore
+    from windlass.worker.services.port import ServicePort
 
 KEY_VALUE_STORE = "horovod-kv"
 AGENT = "mpi-agent"
@@ -56,14 +56,11 @@ class Services:
         command += [str(listener), member.name, folder, self._launch.path("debug", "agent.log")]
         return command, listener
 
-    def release(self) -> None:
-        """Let go of the ports that no service of this process holds; once the ranks run."""
-        for port in self._ports.values():
-            port.release()
-
     def stop(self) -> None:
         if self._store is not None:
             self._store.stop()
+        for port in self._ports.values():
+            port.close()
 
     def _start_store(self, rendezvous: Dict[str, Any]) -> None:
         import json
