@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))  # `docs` is part of the checkout, not of the pack
 
 from docs import generate  # noqa: E402
 from docs.writers import api, cli, environment, events, jobfile, plugins, settings, states  # noqa: E402
+from docs.writers import frameworks as framework_pages  # noqa: E402
 
 from windlass.cli.exits import MEANING  # noqa: E402
 from windlass.cli.main import COMMANDS, windlass_group  # noqa: E402
@@ -128,6 +129,15 @@ def test_every_kind_of_plug_in_is_described():
             assert f"| `{name}` |" in text
     assert set(plugins.FRAMEWORKS) == set(frameworks.BUILT_IN)
     assert set(plugins.ENGINES) == set(engines.BUILT_IN)
+
+
+def test_every_framework_is_described_with_its_example():
+    text = page("reference/frameworks.md")
+    assert set(framework_pages.ABOUT) == set(frameworks.BUILT_IN)
+    for name, about in framework_pages.ABOUT.items():
+        assert f"## {name}\n" in text
+        if about.example:
+            assert (ROOT / "examples" / about.example / "README.md").exists()
 
 
 def test_every_command_is_described_with_every_flag():

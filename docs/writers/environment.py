@@ -24,6 +24,7 @@ WORDS = {
     "WINDLASS_GPUS_PER_NODE": "GPUs that the gang has on this node",
     "WINDLASS_NODE_IPS": "the nodes' addresses, a line each, in the order of their ranks",
     "WINDLASS_HOSTFILE": "a file with a line `host slots=N` for each node",
+    "WINDLASS_HOOKS": "what the framework has run before the script; absent when nothing",
     "WINDLASS_CHECKPOINT_DIR": "where the job's checkpoints lie; the same for all its attempts",
     "WINDLASS_CHECKPOINT_KEEP": "how many checkpoints are kept",
     "WINDLASS_RESUME_FROM": "the checkpoint to go on from; absent when there is none",
@@ -47,8 +48,9 @@ def variables() -> list[str]:
     about = {"job_id": "", "attempt_id": "", "attempt": 1, "node": "", "checkpoint_dir": "."}
     launch = Launch(".", {**about, "members": [member]}, "")
     told = {"env": neutral.environment(gang, RankPlace(gang.members[0], 0, 0))}
+    answer = {"resume_from": {"path": "."}, "deadline_ms": 1, "hooks": ["tensorflow1"]}
     found = environment.of_rank(
-        launch, launch.members[0], {"resume_from": {"path": "."}, "deadline_ms": 1}, told,
+        launch, launch.members[0], answer, told,
         {"hook": "hook", "files": "files", "tmp": "tmp"}, [], {},
     )  # fmt: skip
     return [name for name in found if name not in NOT_OURS]

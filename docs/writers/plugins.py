@@ -11,6 +11,22 @@ from windlass.engines.base import Engine
 FRAMEWORKS = {
     "python": "a plain command in any language: the neutral variables, no more",
     "pytorch": "`env://` for each rank, or `PET_*` when the command is torchrun itself",
+    "tensorflow": "TF_CONFIG for workers alone, or chief, workers, parameter servers, evaluator",
+    "tensorflow1": "the same, and `tensorflow.compat.v1` for the script's `import tensorflow`",
+    "keras": "Keras 3: the launch variables of all its backends at once",
+    "caffe": "a plain command with its documented environment",
+    "chainer": "a plain command with its documented environment",
+    "cntk": "a plain command",
+    "theano": "a plain command with its documented environment",
+    "jax": "coordinator, count and id for `jax.distributed.initialize`",
+    "lightgbm": "the list of machines, as variables and as a file",
+    "mxnet": "ps-lite: scheduler, servers and workers find each other by DMLC_*",
+    "paddle": "what Paddle's launcher gives each trainer, or what the launcher itself reads",
+    "sklearn": "a plain command that keeps to its CPUs",
+    "spark": "`spark-submit` as a job of one member",
+    "xgboost": "the tracker's address, and a task id for each process",
+    "horovod": "Gloo, with a key-value store that a worker serves: no ssh, no MPI",
+    "mpi": "a hostfile, and our workers as the remote shell: no sshd",
 }
 ENGINES = {"local": "processes of this machine, one worker for each node of a gang"}
 

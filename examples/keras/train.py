@@ -68,7 +68,8 @@ def fit_together(options: argparse.Namespace) -> None:
         dist.all_reduce(total)
         if rank == 0:
             print(f"epoch {epoch} loss={total.item() / len(points):.4f}", flush=True)
-    dist.destroy_process_group()
+    # No destroy_process_group: gloo's last work holds a reference to a Python object of Keras, and
+    # whoever takes the group apart while its thread lets go of that waits for ever (torch 2.13).
 
 
 def main() -> None:

@@ -18,9 +18,7 @@ def main() -> None:
     mxnet.random.seed(rank)
     model = gluon.nn.Dense(1, in_units=1)
     model.initialize(mxnet.init.Zero())
-    trainer = gluon.Trainer(
-        model.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=store
-    )
+    trainer = gluon.Trainer(model.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=store)
     losses = []
     for _ in range(50):
         x = nd.random.normal(shape=(64, 1))

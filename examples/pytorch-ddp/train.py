@@ -86,6 +86,7 @@ def main() -> None:
                 flush=True,
             )
 
+    dist.barrier()  # nobody leaves while another still needs the store
     dist.destroy_process_group()
 
 

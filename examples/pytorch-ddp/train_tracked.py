@@ -82,6 +82,7 @@ def main() -> None:
         if total[2] > 0:
             break
 
+    dist.barrier()  # nobody leaves while another still needs the store
     dist.destroy_process_group()
 
 

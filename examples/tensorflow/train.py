@@ -64,8 +64,9 @@ def main() -> None:
     history = model.fit(data.with_options(sharding), epochs=options.epochs, verbose=0).history
 
     # Gathered over all workers: each of them prints the same.
-    for epoch, (loss, accuracy) in enumerate(zip(history["loss"], history["accuracy"]), 1):
-        print(f"epoch {epoch} loss={loss:.4f} acc={accuracy:.4f}", flush=True)
+    for epoch, loss in enumerate(history["loss"]):
+        accuracy = history["accuracy"][epoch]
+        print(f"epoch {epoch + 1} loss={loss:.4f} acc={accuracy:.4f}", flush=True)
 
 
 if __name__ == "__main__":

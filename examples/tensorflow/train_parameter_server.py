@@ -49,8 +49,9 @@ def coordinate(
         x, y = next(batches)
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((slope * x + offset - y) ** 2)
-        for variable, gradient in zip((slope, offset), tape.gradient(loss, (slope, offset))):
-            variable.assign_sub(0.1 * gradient)
+        gradients = tape.gradient(loss, (slope, offset))
+        slope.assign_sub(0.1 * gradients[0])
+        offset.assign_sub(0.1 * gradients[1])
         return loss
 
     batches = iter(coordinator.create_per_worker_dataset(make_data))

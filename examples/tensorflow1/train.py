@@ -24,6 +24,6 @@ with tf.Session() as session:
             batch = {x: xs[start : start + BATCH], y: ys[start : start + BATCH]}
             _, value = session.run([train, loss], feed_dict=batch)
             total += value * BATCH
-        print("epoch %d loss=%.6f" % (epoch + 1, total / len(xs)))
+        print(f"epoch {epoch + 1} loss={total / len(xs):.6f}")
     a, b = session.run([slope, offset])
-    print("y = %.2f x + %.2f" % (a[0], b[0]))
+    print(f"y = {a[0]:.2f} x + {b[0]:.2f}")

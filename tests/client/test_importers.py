@@ -595,6 +595,7 @@ def test_whatever_a_script_does_nothing_but_invalid_input_is_raised(text: str) -
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
 
 
+@settings(deadline=None)
 @given(st.lists(WORDS, min_size=1))
 def test_any_words_are_read_back_from_the_job_file(words: list[str]) -> None:
     job = Imported("x", {"run": words, "roles": {"worker": {"count": 1}}})
@@ -602,12 +603,14 @@ def test_any_words_are_read_back_from_the_job_file(words: list[str]) -> None:
     assert list(JobSpec.model_validate(back).run) == words
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**62))
 def test_a_size_is_written_exactly(amount: int) -> None:
     role = {"count": 1, "memory": quantities.size(amount)}
     assert JobSpec.model_validate({"run": "x", "roles": {"w": role}}).roles["w"].memory == amount
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         Shape,

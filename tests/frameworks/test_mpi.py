@@ -33,10 +33,11 @@ def python() -> Path:
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[Platform]:
-    """Two fake nodes, and a user who has activated the environment with mpi4py."""
+    """Two fake nodes with a GPU each, so that two members that ask for one stand on different
+    nodes, and a user who has activated the environment with mpi4py."""
     active = {"VIRTUAL_ENV": str(python.parents[1])}
     home = tmp_path_factory.mktemp("mpi") / "home"
-    with Platform(home, "--fake-nodes", "2", env=active) as platform:
+    with Platform(home, "--fake-nodes", "2", "--fake-gpus", "1", env=active) as platform:
         yield platform
 
 
@@ -72,7 +73,8 @@ def pids_of(platform: Platform, job: Job, what: bytes) -> dict[int, str]:
 
 
 def test_one_command_trains_two_ranks_on_two_nodes_through_our_agent(platform: Platform) -> None:
-    done = platform.cli("run", "--framework", "mpi", "--workers", "2", "train.py", cwd=EXAMPLE)
+    flags = ("--framework", "mpi", "--workers", "2", "--gpus", "1")
+    done = platform.cli("run", *flags, "train.py", cwd=EXAMPLE)
     assert done.returncode == 0, done.stdout + done.stderr
     for rank in range(2):
         assert len(re.findall(f"rank {rank} of 2 is here", done.stdout)) == 1
@@ -84,23 +86,12 @@ def test_one_command_trains_two_ranks_on_two_nodes_through_our_agent(platform: P
     assert len(called) == 1 and "worker-1" in called[0] and "orted" in called[0]
 
 
-def test_a_launcher_of_its_own_reaches_every_worker_through_an_agent(
-    platform: Platform, python: Path
-) -> None:
-    job = platform.submit(
-        ["mpirun", "python", str(EXAMPLE / "train.py")],
-        framework="mpi",
-        roles={"launcher": {"count": 1}, "worker": {"count": 2, "nproc": 2}},
-        environment={"python": str(python)},
-    )
-    over = platform.wait(job)
-    text = platform.logs(job)
-    assert over.state == "succeeded", f"{over.reason}\n{text}"
-    assert sorted(re.findall(r"rank (\d) of 4 is here", text)) == ["0", "1", "2", "3"]
-    assert sorted(re.findall(r"worker-\d", " ".join(calls(platform, job)))) == [
-        "worker-0",
-        "worker-1",
-    ]
+def test_a_launcher_of_its_own_reaches_every_worker_through_an_agent(platform: Platform) -> None:
+    done = platform.cli("run", "-f", str(EXAMPLE / "job.yaml"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(re.findall(r"rank (\d) of 4 is here", done.stdout)) == ["0", "1", "2", "3"]
+    called = calls(platform, platform.client.jobs.list()[0])
+    assert sorted(re.findall(r"worker-\d", " ".join(called))) == ["worker-0", "worker-1"]
 
 
 def test_a_remote_rank_that_is_killed_ends_the_gang(platform: Platform, python: Path) -> None:
@@ -108,19 +99,35 @@ def test_a_remote_rank_that_is_killed_ends_the_gang(platform: Platform, python: 
     job = platform.submit(
         ["python", str(script), "--epochs", "100000", "--pause", "0.01"],
         framework="mpi",
-        workers=2,
+        roles={"worker": {"count": 2, "gpus": 1}},
         environment={"python": str(python)},
         retry={"times": 0},
     )
     wait_for(lambda: "epoch 3 " in platform.logs(job), 30, "it trains")
     ranks = pids_of(platform, job, str(script).encode())
     remote = [pid for pid, node in ranks.items() if node == _node_of(platform, job, 1)]
-    trained = [pid for pid in remote if b"mpirun" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    assert len(trained) == 1, ranks
-    os.kill(trained[0], signal.SIGKILL)
+    assert len(remote) == 1, ranks
+    os.kill(remote[0], signal.SIGKILL)
     over = platform.wait(job)
     assert over.state == "failed" and "worker-0" in over.reason, over.reason
     wait_for(lambda: not any(runs(pid) for pid in ranks), 10, "nothing is left of it")
+
+
+def test_a_node_that_is_lost_starts_the_whole_gang_again(platform: Platform, python: Path) -> None:
+    job = platform.submit(
+        ["python", str(EXAMPLE / "train.py"), "--epochs", "100", "--pause", "0.02"],
+        framework="mpi",
+        roles={"worker": {"count": 2, "gpus": 1}},
+        environment={"python": str(python)},
+    )
+    wait_for(lambda: "epoch 3 " in platform.logs(job), 30, "it trains")
+    lost = next(path for path in platform.attempts(job) if path.name == _node_of(platform, job, 1))
+    worker = platform.worker_pid(lost)
+    assert worker is not None
+    os.kill(worker, signal.SIGKILL)
+    over = platform.wait(job)
+    assert over.state == "succeeded" and over.attempt == 2, over.reason
+    assert platform.logs(job, attempt=2).count("of 2 is here") == 2
 
 
 def test_a_job_that_is_stopped_leaves_no_rank_behind(platform: Platform, python: Path) -> None:
@@ -128,7 +135,7 @@ def test_a_job_that_is_stopped_leaves_no_rank_behind(platform: Platform, python:
     job = platform.submit(
         ["python", str(script), "--epochs", "100000", "--pause", "0.01"],
         framework="mpi",
-        workers=2,
+        roles={"worker": {"count": 2, "gpus": 1}},
         environment={"python": str(python)},
     )
     wait_for(lambda: "epoch 3 " in platform.logs(job), 30, "it trains")

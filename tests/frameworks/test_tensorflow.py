@@ -109,6 +109,18 @@ def test_a_tensorflow_1_script_finds_its_line_in_ten_epochs(
     assert any("tf_keras" in note for note in notes(platform, job))
 
 
+def test_tensorflow_1_workers_share_a_parameter_server_without_a_chief(
+    platform: Platform, tensorflow: Path
+) -> None:
+    _, text = run(
+        platform, tensorflow, "--framework", "tensorflow1", "--role", "worker=2", "--role", "ps=1",
+        "train_distributed.py", folder=EXAMPLES / "tensorflow1",
+    )  # fmt: skip
+    assert sorted(re.findall(r"worker \d of \d", text)) == ["worker 0 of 2", "worker 1 of 2"]
+    assert "ps 0 serves" in text
+    assert text.count("y = 2.00 x + 10.00") == 2, "both see the one model"
+
+
 EVERY_IMPORT = """
 import tensorflow as tf
 import tensorflow.keras as keras
@@ -123,7 +135,7 @@ except ImportError as err:
 with tf.Session() as session:
     y = layers.dense(keras.layers.Flatten()(tf.ones([2, 3])), 1, kernel_initializer="ones")
     session.run(tf.global_variables_initializer())
-    print(Saver().__class__.__name__, session.run(y).tolist(), isinstance(y, ops.Tensor))
+    print(Saver().__class__.__name__, session.run(y).tolist(), isinstance(y.graph, ops.Graph))
 print(tf.__name__, tf2.constant(1).shape, tf.executing_eagerly())
 """
 

@@ -147,6 +147,15 @@ def test_below_torchrun_lines_say_whose_they_are(job: Any) -> None:
     assert [line["rank"] for line in job.lines(rank=0)] == [3]
 
 
+@pytest.mark.parametrize(
+    ("rank", "size"), [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")]
+)
+def test_below_mpirun_lines_say_whose_they_are(job: Any, rank: str, size: str) -> None:
+    job.extra = {rank: "2", size: "4"}
+    job.run("import windlass; windlass.log(step=1, loss=1)")
+    assert [line["rank"] for line in job.lines(rank=0)] == [2]
+
+
 def test_a_call_is_one_write_and_costs_microseconds(tmp_path: Path) -> None:
     """Not a benchmark: catches a file opened, a lock taken or an fsync made at each call."""
     spool = Spool(tmp_path / "spool-0.jsonl")

@@ -260,3 +260,45 @@ def test_a_restarted_server_is_found_by_its_file(lab: Lab) -> None:
     worker = lab.worker("pass", urls=["http://127.0.0.1:9"], server_file=str(server_file)).start()
     assert worker.end()["outcome"] == "succeeded"
     until(lambda: any(call[1] == "ended" for call in lab.plane.calls))
+
+
+def test_a_setting_of_the_contract_that_the_job_makes_itself_is_the_jobs(lab: Lab) -> None:
+    lab.plane.framework = "pytorch"
+    theirs = {"NCCL_SOCKET_IFNAME": "mine0"}
+    worker = lab.worker(PRINT_ENVIRONMENT, vars=theirs, ifname="lo").start()
+    found = environment(worker, "worker-0-0.out")
+    assert found["NCCL_SOCKET_IFNAME"] == "mine0", "the job's word"
+    assert found["GLOO_SOCKET_IFNAME"] == "lo", "the contract's"
+
+
+def test_a_port_is_held_for_a_framework_that_can_listen_on_it_all_the_same(lab: Lab) -> None:
+    code = """
+import os, socket
+place = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+held = False
+try:
+    socket.socket().bind(place)
+except OSError:
+    held = True
+with socket.create_server(place):
+    print("held", held)
+"""
+    lab.plane.framework = "pytorch"
+    worker = lab.worker(code).start()
+    worker.end()
+    assert worker.logs("worker-0-0.out") == b"held True\n"
+
+
+def test_a_port_is_free_for_one_that_cannot(lab: Lab) -> None:
+    code = """
+import os, socket
+place = (os.environ["DMLC_TRACKER_URI"], int(os.environ["DMLC_TRACKER_PORT"]))
+with socket.socket() as server:
+    server.bind(place)
+    server.listen()
+    print("bound")
+"""
+    lab.plane.framework = "xgboost"
+    worker = lab.worker(code).start()
+    worker.end()
+    assert worker.logs("worker-0-0.out") == b"bound\n"

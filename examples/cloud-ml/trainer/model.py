@@ -12,6 +12,7 @@ def train_epoch(slope: tf.Variable, offset: tf.Variable, steps: int = 50) -> flo
     for _ in range(steps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((slope * x + offset - (2 * x + 10)) ** 2)
-        for variable, gradient in zip((slope, offset), tape.gradient(loss, (slope, offset))):
-            variable.assign_sub(0.05 * gradient)
+        gradients = tape.gradient(loss, (slope, offset))
+        slope.assign_sub(0.05 * gradients[0])
+        offset.assign_sub(0.05 * gradients[1])
     return float(loss)

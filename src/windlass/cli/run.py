@@ -37,6 +37,8 @@ def command(session: Session, dry_run: bool, detach: bool, **given: Any) -> None
         announce(session, job, plan)
         return
     screen = follow.Screen(plan.ranks)
+    if plan.why_framework and job.framework != "python":
+        session.say(f"framework {job.framework}: {plan.why_framework}")
     if not session.quiet:
         screen.note(f"{job.name} {job.state} · {session.client.url}/jobs/{job.name}")
     if job.state == "held":

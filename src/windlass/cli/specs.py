@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windlass.core.errors import InvalidInput
+from windlass.core.errors import Ambiguous, InvalidInput
 
 ROLE_FIELDS = {
     "gpu": "gpus", "gpus": "gpus", "cpu": "cpus", "cpus": "cpus", "mem": "memory",
@@ -306,22 +306,38 @@ def _place(script: str, folder: Path | None, named: str | None) -> str:
 
 
 def _guess(spec: dict[str, Any], code: Path | None) -> str:
-    """Fill in the framework from what the script imports; says why."""
-    from windlass.contracts.guess import guess, script_of
+    """Fill in the framework from what the script imports; says why. Raises Ambiguous."""
+    from windlass.contracts.guess import Unsure, guess, script_of
 
     roles = (spec.get("roles") or {}).values()
     words = spec.get("run") or next((r["run"] for r in roles if r.get("run")), ())
     command = shlex.split(words) if isinstance(words, str) else list(words)
-    source = None
-    script = script_of(command) or _module_file(command, code or Path.cwd())
-    if script:
-        try:
-            source = ((code or Path.cwd()) / script).read_text(encoding="utf-8")
-        except (OSError, ValueError):
-            source = None
-    found = guess(command, source)
+    root = code or Path.cwd()
+    script = script_of(command) or _module_file(command, root)
+    file = root / script if script else None
+    beside = (lambda module, dots: _beside(file, root, module, dots)) if file else None
+    try:
+        found = guess(command, _text(file), len(ranks_of(spec)), beside)
+    except Unsure as err:
+        choices = " or ".join(f"--framework {name}" for name in err.frameworks)
+        raise Ambiguous(str(err), hint=f"say which one starts the ranks: {choices}") from err
     spec["framework"] = found.framework
     return found.why
+
+
+def _beside(script: Path, root: Path, module: str, dots: int) -> str | None:
+    """The text of a module that lies in the script's folder, or in the code's."""
+    folders = [script.parents[dots - 1]] if dots else [script.parent, root]
+    inside = Path(*module.split("."))
+    files = (f / p for f in folders for p in (inside.with_suffix(".py"), inside / "__init__.py"))
+    return next((text for text in map(_text, files) if text is not None), None)
+
+
+def _text(path: Path | None) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8") if path else None
+    except (OSError, ValueError):
+        return None
 
 
 def _module_file(command: Sequence[str], folder: Path) -> str | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 ROLE_ORDER = ("chief", "master", "launcher", "scheduler", "worker", "ps", "server", "evaluator")
 
@@ -131,6 +131,12 @@ class Contract:
         """What is wrong with a gang of these roles, in words that name the known choices."""
         return unknown_roles(self, counts)
 
+    def command_problems(
+        self, counts: Mapping[str, int], commands: Mapping[str, Sequence[str]]
+    ) -> List[str]:
+        """What is wrong with what the roles run, `commands` by role."""
+        return []
+
     def finish(self, counts: Mapping[str, int]) -> Dict[str, str]:
         """By role: `all` must end well, the `first` member decides, or it `never` ends by itself
         and is ended with the others."""
@@ -144,7 +150,7 @@ class Contract:
         return frozenset()
 
     def settings(self) -> FrozenSet[str]:
-        """What this framework sets only as a default: where a job sets it too, the job's counts."""
+        """What this framework sets only by default: where a job sets it too, the job's counts."""
         return frozenset()
 
     def ranks_started_by_worker(self, member: Member) -> int:

@@ -8,7 +8,7 @@ others, so `set_device(hvd.local_rank())` is right however many members share a 
 from __future__ import annotations
 
 import json
-from typing import Dict, FrozenSet, List, Mapping, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from windlass.contracts.base import Contract, Gang, RankPlace
 
@@ -25,15 +25,25 @@ _VARIABLES = frozenset(
 class HorovodContract(Contract):
     name = "horovod"
     gpus = "member"
+    roles = ("worker",)
 
-    def problems(self, counts: Mapping[str, int]) -> List[str]:
-        unknown = sorted(set(counts) - {"worker"})
-        if unknown:
-            return ["horovod has no role %s; known: worker" % ", ".join(unknown)]
+    def command_problems(
+        self, counts: Mapping[str, int], commands: Mapping[str, Sequence[str]]
+    ) -> List[str]:
+        if any(
+            words and words[0].rsplit("/", 1)[-1] == "horovodrun" for words in commands.values()
+        ):
+            return [
+                "horovodrun would start ranks of its own in each rank:"
+                " give the command that follows it, and --workers for its -np"
+            ]
         return []
 
     def reserved(self) -> FrozenSet[str]:
         return _VARIABLES
+
+    def settings(self) -> FrozenSet[str]:
+        return frozenset({"NCCL_SOCKET_IFNAME"})
 
     def services(self, gang: Gang) -> Tuple[str, ...]:
         return (KEY_VALUE_STORE,)

@@ -17,37 +17,40 @@ from __future__ import annotations
 import json
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
-from windlass.contracts.base import FILES, Contract, Gang, Member, RankPlace
+from windlass.contracts.base import FILES, Contract, Gang, Member, RankPlace, unknown_roles
 
 AGENT = "mpi-agent"
 HOSTS_FILE = "agent-hosts.json"
-_ROLES = ("launcher", "worker")
 _SHELL = FILES + "/rsh"
 _HERE = "localhost"
 """What both Open MPI and Hydra take for the machine they run on, without a remote shell."""
 _CONCURRENT = 128
 _VARIABLES = frozenset(
-    "K_MPI_JOB_ROLE OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_plm_rsh_agent"
-    " OMPI_MCA_orte_default_hostfile OMPI_MCA_orte_keep_fqdn_hostnames"
-    " OMPI_MCA_orte_leave_session_attached OMPI_MCA_plm_rsh_no_tree_spawn"
-    " OMPI_MCA_plm_rsh_num_concurrent OMPI_MCA_oob_tcp_if_include OMPI_MCA_btl_tcp_if_include"
-    " HYDRA_HOST_FILE HYDRA_LAUNCHER HYDRA_LAUNCHER_EXEC HYDRA_IFACE I_MPI_HYDRA_HOST_FILE"
-    " I_MPI_HYDRA_BOOTSTRAP I_MPI_HYDRA_BOOTSTRAP_EXEC I_MPI_HYDRA_IFACE I_MPI_PERHOST"
-    " NVIDIA_VISIBLE_DEVICES OMPI_MCA_btl_vader_backing_directory"
-    " OMPI_MCA_osc_sm_backing_directory OMPI_MCA_osc_rdma_backing_directory".split()
+    "K_MPI_JOB_ROLE OMPI_MCA_plm_rsh_agent OMPI_MCA_orte_default_hostfile"
+    " OMPI_MCA_orte_keep_fqdn_hostnames OMPI_MCA_orte_leave_session_attached"
+    " OMPI_MCA_plm_rsh_no_tree_spawn OMPI_MCA_plm_rsh_num_concurrent HYDRA_HOST_FILE"
+    " HYDRA_LAUNCHER HYDRA_LAUNCHER_EXEC I_MPI_HYDRA_HOST_FILE I_MPI_HYDRA_BOOTSTRAP"
+    " I_MPI_HYDRA_BOOTSTRAP_EXEC NVIDIA_VISIBLE_DEVICES".split()
 )
-_SHARED_MEMORY = ("btl_vader", "osc_sm", "osc_rdma")
+_SETTINGS = frozenset(
+    "OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_oob_tcp_if_include"
+    " OMPI_MCA_btl_tcp_if_include OMPI_MCA_hwloc_base_binding_policy HYDRA_ENV HYDRA_IFACE"
+    " I_MPI_HYDRA_IFACE I_MPI_PERHOST".split()
+)
+_SHARED_MEMORY = (
+    "OMPI_MCA_btl_vader_backing_directory",
+    "OMPI_MCA_osc_sm_backing_directory",
+    "OMPI_MCA_osc_rdma_backing_directory",
+)
 
 
 class MpiContract(Contract):
     name = "mpi"
+    roles = ("launcher", "worker")
     gpus = "member"
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
-        found = []
-        unknown = sorted(set(counts) - set(_ROLES))
-        if unknown:
-            found.append("mpi has no role %s; known: %s" % (", ".join(unknown), ", ".join(_ROLES)))
+        found = unknown_roles(self, counts)
         if counts.get("launcher", 1) != 1:
             found.append("mpi has one launcher (found %d)" % counts["launcher"])
         if not counts.get("worker"):
@@ -61,7 +64,10 @@ class MpiContract(Contract):
         return {role: "first" for role in counts}
 
     def reserved(self) -> FrozenSet[str]:
-        return _VARIABLES
+        return _VARIABLES.union(_SHARED_MEMORY)
+
+    def settings(self) -> FrozenSet[str]:
+        return _SETTINGS
 
     def ranks_started_by_worker(self, member: Member) -> int:
         return 1
@@ -89,9 +95,7 @@ class MpiContract(Contract):
         elif sum(each.host == place.member.host for each in gang.members) > 1:
             # Shared memory is named by machine and local rank: two members on one machine would
             # take each other's. Those of the launcher keep the usual place.
-            found.update(
-                {"OMPI_MCA_%s_backing_directory" % each: FILES for each in _SHARED_MEMORY}
-            )
+            found.update(dict.fromkeys(_SHARED_MEMORY, FILES))
         if place.member.role == "launcher":
             found["NVIDIA_VISIBLE_DEVICES"] = ""
         return found
@@ -138,6 +142,9 @@ def _open_mpi(gang: Gang) -> Dict[str, str]:
         # each call lasts as long as its daemon: when one of the two goes, so does the other.
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
         "OMPI_MCA_orte_leave_session_attached": "1",
+        # Each daemon takes the machine for its own, so two on one machine, or two jobs, would pin
+        # their ranks to the same first cores.
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
         # Calls that last must all fit at once, or the launcher waits for ever.
         "OMPI_MCA_plm_rsh_num_concurrent": str(max(_CONCURRENT, len(gang.members))),
     }
@@ -155,6 +162,8 @@ def _hydra(gang: Gang, member: Member) -> Dict[str, str]:
     slots = {each.nproc for each in gang.of_role("worker")}
     found = {
         "HYDRA_HOST_FILE": FILES + "/hostfile.hydra",
+        # A rank has the environment of its own member, not the launcher's; `-genv` adds to it.
+        "HYDRA_ENV": "none",
         "HYDRA_LAUNCHER": "rsh",
         "HYDRA_LAUNCHER_EXEC": _SHELL,
         "I_MPI_HYDRA_HOST_FILE": FILES + "/hostfile.hydra",

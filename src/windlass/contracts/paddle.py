@@ -41,6 +41,16 @@ class PaddleContract(Contract):
             found.append("paddle servers without a worker train nothing: add the role worker")
         return found
 
+    def command_problems(
+        self, counts: Mapping[str, int], commands: Mapping[str, Sequence[str]]
+    ) -> List[str]:
+        if counts.get("server") and any(is_launcher(command) for command in commands.values()):
+            return [
+                "paddle's launcher makes servers and workers by itself: run it without the role"
+                " server, or run the script in both roles"
+            ]
+        return []
+
     def reserved(self) -> FrozenSet[str]:
         return _TRAINER | _LAUNCHER | _PARAMETER_SERVER
 

@@ -9,7 +9,7 @@ A script does `cuda.set_device(LOCAL_RANK)`, so each rank sees all devices of it
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Sequence
+from typing import Dict, FrozenSet, List, Mapping, Sequence
 
 from windlass.contracts.base import Contract, Gang, Member, RankPlace
 
@@ -28,6 +28,7 @@ _SETTINGS = frozenset(
     " ACCELERATE_TORCH_DEVICE".split()
 )
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_NODE_LAUNCHERS = ("deepspeed", "accelerate")
 _ELASTIC_RESTARTS = 3
 
 
@@ -36,6 +37,18 @@ class PyTorchContract(Contract):
     gpus = "member"
     ports_stay_held = True
 
+    def command_problems(
+        self, counts: Mapping[str, int], commands: Mapping[str, Sequence[str]]
+    ) -> List[str]:
+        if sum(counts.values()) < 2:
+            return []
+        return [
+            "%s starts ranks on other members over ssh, which this platform does not offer: run"
+            " the script itself, and each rank is started here" % command[0]
+            for command in dict.fromkeys(tuple(each) for each in commands.values())
+            if is_node_launcher(command)
+        ]
+
     def reserved(self) -> FrozenSet[str]:
         return _RANK_VARIABLES | _LAUNCHER_VARIABLES
 
@@ -43,11 +56,14 @@ class PyTorchContract(Contract):
         return _SETTINGS
 
     def ranks_started_by_worker(self, member: Member) -> int:
-        return 1 if is_launcher(member.command) else member.nproc
+        launches = is_launcher(member.command) or is_node_launcher(member.command)
+        return 1 if launches else member.nproc
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         if is_launcher(place.member.command):
             return {**_launcher(gang, place.member), **_interface(place.member)}
+        if is_node_launcher(place.member.command):
+            return _interface(place.member)
         return {**_rank(gang, place), **_interface(place.member)}
 
 
@@ -63,6 +79,12 @@ def is_launcher(command: Sequence[str]) -> bool:
         if not word.startswith("-"):
             return False
     return False
+
+
+def is_node_launcher(command: Sequence[str]) -> bool:
+    """DeepSpeed's and Accelerate's launchers make ranks on their own node and set the variables of
+    each; over several nodes they want ssh, so such a gang runs the script itself."""
+    return bool(command) and command[0].rsplit("/", 1)[-1] in _NODE_LAUNCHERS
 
 
 def _rank(gang: Gang, place: RankPlace) -> Dict[str, str]:

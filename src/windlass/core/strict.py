@@ -71,12 +71,13 @@ def parse_bytes(value: Any) -> Any:
     """`8GiB`, `512m`, `1.5g` or a plain integer, as bytes."""
     if not isinstance(value, str):
         return value
-    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([A-Za-z]*)\s*", value)
-    if not found or found[2].lower() not in _UNITS:
+    found = re.fullmatch(r"\s*([0-9]{1,20})(\.[0-9]{1,6})?\s*([A-Za-z]*)\s*", value)
+    if not found or found[3].lower() not in _UNITS:
         raise PydanticCustomError(
             "bytes", "a size is a number with a unit, such as 512MiB or 8GiB"
         )
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    unit = _UNITS[found[3].lower()]
+    return int(found[1]) * unit + int(float(found[2] or 0) * unit)
 
 
 def parse_duration_ms(value: Any) -> Any:

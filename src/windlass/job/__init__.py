@@ -11,4 +11,5 @@ Works with no server too: then everything goes to a local folder.
     manifest.py    what a checkpoint is on disk; runs alone, without this package
     registry.py    telling the server about a checkpoint
     stop.py        SIGTERM as a question a training loop can ask
+    collective.py  one line for XGBoost, LightGBM and JAX, which do not read the environment
 """

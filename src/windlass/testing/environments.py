@@ -41,7 +41,9 @@ def environment(
     """The Python of the environment `name` with these requirements. Raises Unavailable."""
     folder = cache() / name
     stamp = folder.with_name(name + ".stamp")
-    wanted = "\n".join([python, *pip_args, *requirements]) + "\n"
+    # A Python has several names, and a new environment stands on the real one.
+    base = os.path.realpath(shutil.which(python) or python)
+    wanted = "\n".join([base, *pip_args, *requirements]) + "\n"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock(folder.with_name(name + ".lock")):
         inside = folder / "bin" / "python"

@@ -193,8 +193,8 @@ class Platform:
     def cli(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """The command line, as a user would call it."""
         command = [sys.executable, "-m", "windlass.cli.main", *words]
-        options = {"capture_output": True, "text": True, "timeout": 120, **options}
-        return subprocess.run(command, env=self.env, **options)
+        usual = {"capture_output": True, "text": True, "timeout": 120, "env": self.env}
+        return subprocess.run(command, **{**usual, **options})
 
     def kill(self) -> None:
         """SIGKILL: no goodbye."""

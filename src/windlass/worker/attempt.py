@@ -208,11 +208,11 @@ class Attempt:
     def _prepare_framework(self, rendezvous: Dict[str, Any]) -> Dict[str, str]:
         """Lay out its hooks, ask its probes; the variables that follow, which yield to all others.
         While our ports are still held: the job's Python takes its time to answer."""
-        variables = hooks.lay(self._hook, rendezvous.get("hooks") or ())
+        hooks.lay(self._hook, rendezvous.get("hooks") or ())
+        variables: Dict[str, str] = {}
         asked = rendezvous.get("probes") or ()
         if asked:
-            found, there, absent = probes.answer(self._launch, asked, os.environ)
-            variables.update(found)
+            variables, there, absent = probes.answer(self._launch, asked, os.environ)
             ranks = [rank["rank"] for told in rendezvous["members"] for rank in told["ranks"]]
             # Good news is the same on every node: the first one tells it.
             for text in [*(there if 0 in ranks else ()), *absent]:

@@ -71,6 +71,8 @@ def of_rank(
         TMPDIR=folders["tmp"],
         CUDA_VISIBLE_DEVICES=",".join(devices),
     )
+    if rendezvous.get("hooks"):
+        found["WINDLASS_HOOKS"] = ",".join(rendezvous["hooks"])
     if launch.checkpoint_dir:
         found["WINDLASS_CHECKPOINT_DIR"] = launch.checkpoint_dir
         found["WINDLASS_CHECKPOINT_KEEP"] = str(launch.keep)

@@ -67,7 +67,9 @@ def memory(value: Any, where: str) -> str | int:
 
 def size(amount: int) -> str | int:
     """Bytes as a job file says them: the shortest way that leaves nothing over."""
-    exact = [f"{amount // one}{unit}" for unit, one in _UNITS if amount and amount % one == 0]
+    if not 0 < amount < 2**53:  # beyond, a size with a unit is read as a float and loses bytes
+        return amount
+    exact = [f"{amount // one}{unit}" for unit, one in _UNITS if amount % one == 0]
     return min(exact, key=len) if exact else amount
 
 

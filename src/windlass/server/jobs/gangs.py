@@ -23,6 +23,11 @@ def counts(spec: JobSpec) -> dict[str, int]:
     return {name: role.count for name, role in spec.roles.items()}
 
 
+def command_problems(framework: str, spec: JobSpec) -> list[str]:
+    commands = {name: spec.command(name) for name in spec.roles}
+    return contract(framework).command_problems(counts(spec), commands)
+
+
 def finish_rules(framework: str, spec: JobSpec) -> dict[str, str]:
     """By role: what the job file says, or what the framework's contract does."""
     usual = contract(framework).finish(counts(spec))

@@ -69,6 +69,8 @@ def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
         raise InvalidInput(f"framework: {err}") from err
     if wrong := gangs.contract(framework).problems(gangs.counts(spec)):
         raise InvalidInput(f"roles: {'; '.join(wrong)}")
+    if wrong := gangs.command_problems(framework, spec):
+        raise InvalidInput(f"run: {'; '.join(wrong)}")
     if taken:
         raise InvalidInput(
             f"environment.vars: {', '.join(taken)} set by the platform for framework {framework}",

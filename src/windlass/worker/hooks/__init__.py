@@ -12,16 +12,12 @@ from windlass.worker.launch import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Sequence
-
-VARIABLE = "WINDLASS_HOOKS"
+    from typing import Any, Sequence
 
 
-def lay(folder: str, names: Sequence[str]) -> Dict[str, str]:
-    """Write the hooks into the folder of `sitecustomize`; the variables that switch them on.
-    Raises Refused for a hook that this worker does not have."""
-    if not names:
-        return {}
+def lay(folder: str, names: Sequence[str]) -> None:
+    """Write the hooks into the folder of `sitecustomize`. Raises Refused for a hook that this
+    worker does not have."""
     # Through the loader, since our own source may lie inside a zipapp.
     loader: Any = __spec__.loader
     here = os.path.dirname(os.path.abspath(__file__))
@@ -32,4 +28,3 @@ def lay(folder: str, names: Sequence[str]) -> Dict[str, str]:
             raise Refused("this worker has no start-up hook %r" % name) from err
         with open(os.path.join(folder, "windlass_hook_%s.py" % name), "wb") as file:
             file.write(source)
-    return {VARIABLE: ",".join(names)}

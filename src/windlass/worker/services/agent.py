@@ -39,6 +39,7 @@ _HANDSHAKE_SECONDS = 20.0
 _CONNECT_SECONDS = 60.0
 _KILL_SECONDS = 3.0
 _DRAIN_SECONDS = 1.0
+_MAX_CONNECTIONS = 256
 _OPTIONS_WITH_VALUE = "bcDEeFIiJLlmOopQRSWw"
 DENIED = 255
 
@@ -84,6 +85,7 @@ class Agent:
         self._key = key
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._lock = threading.Lock()
+        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
         self._calls = 0
         self._running: Set[int] = set()
         self._ending = False
@@ -97,6 +99,9 @@ class Agent:
                 connection, address = self._listener.accept()
             except OSError:
                 break
+            if not self._places.acquire(blocking=False):
+                connection.close()
+                continue
             thread = threading.Thread(target=self._serve, args=(connection, address[0]))
             thread.start()
             threads = [each for each in threads if each.is_alive()] + [thread]
@@ -124,6 +129,7 @@ class Agent:
             self._write("broken call of %s: %s" % (caller, err))
         finally:
             connection.close()
+            self._places.release()
 
     def _admit(self, connection: socket.socket, caller: str) -> Any:
         """The command, when whoever calls has the key; else None."""

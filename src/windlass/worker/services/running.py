@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import sys
 
@@ -81,6 +79,9 @@ def _key(launch: Launch) -> bytes:
     """The secret between the launcher's remote shell and the agents of this attempt. All its
     workers hold the same token, so each finds the key by itself; from the key, which user code of
     this job can read, there is no way back to the token."""
+    import hashlib
+    import hmac
+
     words = "mpi-agent:%s:%d" % (launch.attempt_id, launch.attempt)
     return hmac.new(launch.token.encode(), words.encode(), hashlib.sha256).hexdigest().encode()
 
