@@ -150,6 +150,7 @@ def test_elastic_torchrun_gets_a_range_of_nodes_and_a_rendezvous() -> None:
         "PET_RDZV_ENDPOINT": "10.0.0.1:1000",
         "PET_RDZV_ID": "a1b2-3",
         "PET_MAX_RESTARTS": "3",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "NCCL_SOCKET_IFNAME": "eth0",
         "GLOO_SOCKET_IFNAME": "eth0",
     }

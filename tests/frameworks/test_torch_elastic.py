@@ -19,7 +19,8 @@ import os, signal, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-print("rank", dist.get_rank(), "of", int(total), flush=True)
+# In one write: the ranks of a member share torchrun's output.
+os.write(1, f"rank {dist.get_rank()} of {int(total)}\\n".encode())
 if len(sys.argv) > 1 and dist.get_rank() == 1 and not os.path.exists(sys.argv[1]):
     open(sys.argv[1], "w").close()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -53,5 +54,4 @@ def test_an_elastic_gang_loses_a_rank_and_goes_on_within_its_attempt(
     assert sorted(re.findall(r"rank (\d) of (\d)", text)) == [
         ("0", "2"), ("0", "2"), ("1", "2"), ("1", "2"),
     ]  # fmt: skip
-    newest = max(laboratory.client.jobs.list(), key=lambda job: job.data["created_at"])
-    assert newest.attempt == 1
+    assert all(job.attempt == 1 for job in laboratory.client.jobs.list())

@@ -25,7 +25,7 @@ _LAUNCHER_VARIABLES = frozenset(
 )
 _SETTINGS = frozenset(
     "NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME TORCH_NCCL_ASYNC_ERROR_HANDLING"
-    " ACCELERATE_TORCH_DEVICE".split()
+    " ACCELERATE_TORCH_DEVICE TORCH_DISABLE_SHARE_RDZV_TCP_STORE".split()
 )
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _NODE_LAUNCHERS = ("deepspeed", "accelerate")
@@ -142,6 +142,9 @@ def _launcher(gang: Gang, member: Member) -> Dict[str, str]:
             PET_RDZV_ENDPOINT="%s:%d" % (first.host, first.ports[0]),
             PET_RDZV_ID=_run_id(gang),
             PET_MAX_RESTARTS=str(_ELASTIC_RESTARTS),
+            # A launcher remembers the store of its first round. When rank 0 moves to another node
+            # in a later one, half of the ranks would wait at the old store, for ever.
+            TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
         )
         return found
     found.update(
