@@ -177,9 +177,9 @@ Ports are chosen by the kernel and held by the worker. A framework that can list
 does so; for another the port is released just before the ranks start, and no other gang of the
 server is given it meanwhile.
 
-Jobs do not share GPUs in this release, so nothing limits the part of a GPU's memory that a
-framework takes. (Only the processes of one TensorFlow job may share a GPU; they are told to take
-memory as they need it.)
+Where a member has more ranks than GPUs (`--nproc 4 --gpus 1`) they share them, and the framework
+is told: `TF_FORCE_GPU_ALLOW_GROWTH`, `XLA_PYTHON_CLIENT_MEM_FRACTION`, `PYTORCH_CUDA_ALLOC_CONF`.
+Several jobs do not share a GPU in this release.
 """
 WORDS = {
     "all": "must end well",

@@ -211,3 +211,26 @@ def test_a_launcher_of_one_node_is_one_process_that_is_no_rank(command: str) -> 
     found = environments("pytorch", gang(member("worker", 0, 2, command=tuple(command.split()))))
     assert set(found) == {"worker-0-0"}
     assert set(torch_only(found["worker-0-0"])) == {"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "variable", "value"),
+    [
+        ("pytorch", "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        ("jax", "XLA_PYTHON_CLIENT_MEM_FRACTION", "0.23"),
+        ("tensorflow", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+    ],
+)
+def test_ranks_that_share_a_gpu_are_told_so(framework: str, variable: str, value: str) -> None:
+    def environment(gpus: int) -> dict[str, str]:
+        members = tuple(
+            Member("worker", index, 4, "n", "10.0.0.1", (1, 2, 3, 4), ("python", "x"), gpus)
+            for index in range(2)
+        )
+        answer = registry.rendezvous(framework, Gang("j", "name", 1, members))
+        found: dict[str, str] = answer["n"]["members"][0]["ranks"][0]["env"]
+        return found
+
+    assert environment(gpus=1)[variable] == value
+    assert variable not in environment(gpus=4)
+    assert variable not in environment(gpus=0)

@@ -197,6 +197,11 @@ def unknown_roles(contract: Contract, counts: Mapping[str, int]) -> List[str]:
     ]
 
 
+def sharers(processes: int, gpus: int) -> int:
+    """How many processes of a member have one GPU between them; 1 where each has its own."""
+    return -(-processes // gpus) if 0 < gpus < processes else 1
+
+
 def places(contract: Contract, gang: Gang, member: Member) -> List[RankPlace]:
     """The processes that the worker starts for a member."""
     first = gang.first_ranks[member.name]

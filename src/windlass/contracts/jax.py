@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet
 
-from windlass.contracts.base import Contract, Gang, RankPlace
+from windlass.contracts.base import Contract, Gang, RankPlace, sharers
 
 _VARIABLES = frozenset(
     "JAX_COORDINATOR_ADDRESS JAX_NUM_PROCESSES JAX_PROCESS_ID COORDINATOR_ADDRESS COORDINATOR_PORT"
@@ -30,6 +30,9 @@ class JaxContract(Contract):
     def reserved(self) -> FrozenSet[str]:
         return _VARIABLES
 
+    def settings(self) -> FrozenSet[str]:
+        return frozenset({"XLA_PYTHON_CLIENT_MEM_FRACTION"})
+
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         first = gang.ordered[0]
         found = {
@@ -43,4 +46,7 @@ class JaxContract(Contract):
         }
         if _PROXIES & {name.lower() for name in gang.job_variables}:
             found["no_grpc_proxy"] = ",".join(dict.fromkeys(each.host for each in gang.ordered))
+        sharing = sharers(place.member.nproc, place.member.gpus)
+        if sharing > 1:  # JAX takes three quarters of a GPU's memory at its start
+            found["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "%.2f" % (0.9 / sharing)
         return found

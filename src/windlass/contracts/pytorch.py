@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Mapping, Sequence
 
-from windlass.contracts.base import Contract, Gang, Member, RankPlace
+from windlass.contracts.base import Contract, Gang, Member, RankPlace, sharers
 
 _RANK_VARIABLES = frozenset(
     "MASTER_ADDR MASTER_PORT RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK"
@@ -25,7 +25,8 @@ _LAUNCHER_VARIABLES = frozenset(
 )
 _SETTINGS = frozenset(
     "NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME TORCH_NCCL_ASYNC_ERROR_HANDLING"
-    " ACCELERATE_TORCH_DEVICE TORCH_DISABLE_SHARE_RDZV_TCP_STORE".split()
+    " ACCELERATE_TORCH_DEVICE TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    " PYTORCH_CUDA_ALLOC_CONF".split()
 )
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _NODE_LAUNCHERS = ("deepspeed", "accelerate")
@@ -60,11 +61,12 @@ class PyTorchContract(Contract):
         return 1 if launches else member.nproc
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
+        shared = {**_interface(place.member), **_memory(place.member)}
         if is_launcher(place.member.command):
-            return {**_launcher(gang, place.member), **_interface(place.member)}
+            return {**_launcher(gang, place.member), **shared}
         if is_node_launcher(place.member.command):
-            return _interface(place.member)
-        return {**_rank(gang, place), **_interface(place.member)}
+            return shared
+        return {**_rank(gang, place), **shared}
 
 
 def is_launcher(command: Sequence[str]) -> bool:
@@ -160,6 +162,13 @@ def _interface(member: Member) -> Dict[str, str]:
     if not member.ifname:
         return {}
     return {"NCCL_SOCKET_IFNAME": member.ifname, "GLOO_SOCKET_IFNAME": member.ifname}
+
+
+def _memory(member: Member) -> Dict[str, str]:
+    """Where ranks share a GPU: what one gives back, another must be able to use."""
+    if sharers(member.nproc, member.gpus) == 1:
+        return {}
+    return {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 def _run_id(gang: Gang) -> str:

@@ -17,7 +17,15 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, List, Mapping, Tuple
 
-from windlass.contracts.base import Contract, Gang, Member, Probe, RankPlace, unknown_roles
+from windlass.contracts.base import (
+    Contract,
+    Gang,
+    Member,
+    Probe,
+    RankPlace,
+    sharers,
+    unknown_roles,
+)
 
 LEADERS = ("chief", "master")
 ROLES = (*LEADERS, "worker", "ps", "evaluator")
@@ -138,6 +146,6 @@ def cluster_variables(
 
 def shared_gpus(contract: Contract, member: Member) -> Dict[str, str]:
     """TensorFlow takes a GPU's whole memory: not where several processes have one GPU."""
-    if 0 < member.gpus < contract.ranks_started_by_worker(member):
+    if sharers(contract.ranks_started_by_worker(member), member.gpus) > 1:
         return {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     return {}
