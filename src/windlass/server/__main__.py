@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import ipaddress
 import json
 import logging
@@ -105,6 +106,10 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
         serving = asyncio.create_task(server.serve(sockets=[listening]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.005)
+        # What is here now stays: the collector need not walk it at every turn.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
         note = settings.home / "server.json"
         write_private(note, json.dumps(_about(settings)))
         logging.getLogger("windlass.server").info("%s answers at %s", __version__, settings.url)
