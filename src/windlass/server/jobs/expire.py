@@ -27,9 +27,9 @@ log = logging.getLogger("windlass.expire")
 
 _BATCH = 50
 """At most so many jobs in one transaction."""
-_WRITE_SECONDS = 0.008
+_WRITE_SECONDS = 0.003
 """How long one should take: a submit that comes meanwhile waits for it."""
-_SHARE = 0.25
+_SHARE = 0.15
 """Of the time: the rest is left to others."""
 _AGAIN_MS = 60_000
 _EVENT_AGE_MS = 7 * DAY_MS
