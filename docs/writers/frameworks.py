@@ -146,8 +146,9 @@ ABOUT = {
     "chainer": About(
         "A plain command; ChainerMN scripts run under `framework: mpi`. Chainer is no longer "
         "developed.",
-        "the environment only",
+        "Chainer 7.8: one process",
         roles={"worker": 1},
+        example="chainer",
     ),
     "cntk": About(
         "A plain command; distributed CNTK runs under `framework: mpi`. CNTK is no longer "
