@@ -22,6 +22,10 @@ NAMES = (
     "idle",
     "api_scale",
     "first_minute",
+    "scheduler_core",
+    "scheduler_kueue",
+    "scheduler_simulation",
+    "scheduler_fragmentation",
 )
 PAGE = ROOT / "docs" / "benchmarks.md"
 

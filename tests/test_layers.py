@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "worker": set(),
     "client": {"core", "contracts"},
     "server": {"scheduler", "engines", "contracts", "core"},
-    "cli": {"client", "core", "contracts", "server", "job"},
+    "cli": {"client", "core", "contracts", "server", "job", "scheduler"},
     "testing": {"client", "core", "contracts", "server", "engines", "scheduler", "job", "worker"},
 }
 OLD_PYTHON = ("worker", "contracts", "job")

@@ -25,7 +25,11 @@ def python_names() -> list[str]:
 
     names = [f"windlass.{name}" for name in windlass.__all__]
     names += [f"windlass.client.{name}" for name in client.__all__]
-    for owner in (client.Client, client.Jobs, client.Nodes, client.Job):
+    kinds = (
+        client.Client, client.Jobs, client.Nodes, client.Job, client.Queue, client.Queues,
+        client.Quota, client.Quotas,
+    )  # fmt: skip
+    for owner in kinds:
         kind = f"windlass.client.{owner.__name__}"
         names += [f"{kind}.{name}" for name in vars(owner) if not name.startswith("_")]
     names += [f"windlass.core.errors.{kind.__name__} {kind.code}" for kind in errors.every()]

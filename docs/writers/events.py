@@ -7,7 +7,7 @@ from windlass.core.events import KINDS, EventView
 
 FIELDS = {
     "cursor": "where to go on from: `GET /api/v1/feed?cursor=…`, or `Last-Event-ID`",
-    "job": "the job's id; null for events about nodes",
+    "job": "the job's id; null for events about nodes, queues and quotas",
     "job_name": "the job's name",
     "seq": "1, 2, 3 … within the job",
     "attempt": "the attempt it belongs to; null before the first",

@@ -58,9 +58,10 @@ WORDS = {
     "retry.backoff": "the wait before the first restart; doubles with each, with jitter",
     "retry.backoff_cap": "the longest wait",
     "on_member_loss": "`restart` the whole gang, or `continue` with fewer members",
-    "queue.name": "the queue",
+    "queue.name": "the queue; it must exist",
     "queue.priority": "higher goes first",
-    "queue.preemptible": "may be ended to make room; nothing preempts yet",
+    "queue.preemptible": "may be ended to make room for others; it starts again when there is "
+    "room",
     "isolation.level": "how far the job is kept apart",
     "isolation.network": "`none` takes the network away",
     "notify.on": "which ends to tell about",
@@ -70,6 +71,8 @@ _PROBES: dict[str, Any] = {
     "engine": "other", "code.git": "x", "environment.image": "x", "environment.secrets": ["X"],
     "data": {"x": "y"}, "outputs.checkpoints": "x", "outputs.models": ["x"], "metrics.goal": "x",
     "metrics.parse": ["x"], "limits.cost": 1, "queue.name": "x", "queue.priority": 1,
+    "after": ["x"], "begin": "2026-11-20T02:00:00Z", "placement.level": "rack",
+    "roles.NAME.gpu_share": 0.5, "roles.NAME.gpu_model": ["x"],
     "isolation.level": 1, "isolation.network": "none", "notify.on": ["x"], "notify.to": ["x"],
 }  # fmt: skip
 
@@ -126,7 +129,12 @@ def unavailable() -> set[str]:
     found = set()
     for path, value in _PROBES.items():
         spec: Any = value
-        for part in reversed(path.split(".")):
+        if path.endswith("gpu_model"):
+            spec = {"gpu_model": value, "gpus": 1}
+            path_of = ["roles", "worker"]
+        else:
+            path_of = path.replace("NAME", "worker").split(".")
+        for part in reversed(path_of):
             spec = {part: spec}
         if not_yet(JobSpec.model_validate({"run": "x", **spec})):
             found.add(path)

@@ -7,7 +7,7 @@ import argparse
 from docs.writers.markdown import code, table
 from windlass.client.config import DEFAULTS, ENVIRONMENT, IN_PROJECT_FILE
 from windlass.core.strict import format_duration
-from windlass.server.__main__ import _options
+from windlass.server.__main__ import _SCHEDULER, _options
 
 SERVER_FLAGS = {
     "--host": "the address to listen on; beyond loopback only with `--insecure`",
@@ -24,6 +24,10 @@ VARIABLES = {
     "WINDLASS_HOME": "all state of one installation, credentials too; default `~/.windlass`, and "
     "`~/.config/windlass` for credentials and settings",
     "WINDLASS_DATABASE": "as `--database` of the server",
+    **{
+        "WINDLASS_" + flag[2:].upper().replace("-", "_"): f"as `{flag}` of the server"
+        for flag, *_ in _SCHEDULER
+    },
     "WINDLASS_LOG": "how much the server writes to its log: DEBUG, INFO, WARNING",
     "WINDLASS_DEBUG": "1: the CLI shows a traceback with an error of its own",
     "NO_COLOR": "any value: the CLI writes without colour",

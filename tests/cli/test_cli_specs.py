@@ -72,7 +72,7 @@ def test_flags_become_fields(flags: dict[str, Any], part: str, expected: Any) ->
         ({"command": ("python", "nope.py")}, "no such file: nope.py"),
         ({"role": ("worker",)}, "does not say how many"),
         ({"role": ("worker=0",)}, "does not say how many"),
-        ({"role": ("worker=1,gpuz=1",)}, "no field 'gpuz=1'; known: cpus, finish, gpus"),
+        ({"role": ("worker=1,gpuz=1",)}, "no field 'gpuz=1'; known: cpus, finish, gpu_model"),
         ({"role": ("worker=1,gpu=x",)}, "gpus='x' is not a number"),
         ({"role": ("worker=1,finish=x",)}, "not one of all, first, never"),
         ({"role": ("worker=1",), "workers": 2}, "both say how many"),

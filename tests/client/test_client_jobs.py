@@ -9,8 +9,7 @@ import pytest
 from standin import StandIn
 
 from windlass.client import Client, Job
-from windlass.client.jobs import DONE, STATES, change_spec, change_words
-from windlass.core.errors import InvalidInput
+from windlass.client.jobs import DONE, STATES
 from windlass.core.jobs import TERMINAL, JobState, JobView
 
 
@@ -89,30 +88,6 @@ def test_wait_gives_up_when_told_to_though_the_feed_says_it_is_alive(
         server.changed.notify_all()
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["python", "t.py", "--lr", "0.1"], ["python", "t.py", "--lr", "0.5"]),
-        (["python", "t.py", "--lr=0.1", "-v"], ["python", "t.py", "--lr=0.5", "-v"]),
-        (["python", "t.py", "lr=0.1"], ["python", "t.py", "lr=0.5"]),
-        (["python", "t.py", "-lr", "1"], ["python", "t.py", "-lr", "0.5"]),
-        (["python", "t.py", "--rate", "1"], None),
-        (["python", "lr"], None),
-        (["python", "t.py", "--lr"], None),
-    ],
-)
-def test_a_parameter_is_found_in_a_command(words: list[str], expected: list[str] | None) -> None:
-    assert change_words(words, "lr", 0.5) == expected
-
-
-def test_an_underscore_finds_its_hyphen() -> None:
-    assert change_words(["t", "--batch-size", "8"], "batch_size", 16) == [
-        "t",
-        "--batch-size",
-        "16",
-    ]
-
-
 def test_rerun_changes_declared_params_and_words_of_the_command(
     client: Client, server: StandIn
 ) -> None:
@@ -123,8 +98,3 @@ def test_rerun_changes_declared_params_and_words_of_the_command(
     assert made["run"] == ["python", "t.py", "--lr", "0.5"]
     assert made["params"] == {"epochs": 9}
     assert new.rerun_of == old["id"]
-
-
-def test_an_unknown_parameter_is_an_error_that_names_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match=r"no parameter 'lr'.*\(epochs\)"):
-        change_spec({"run": ["t.py"], "params": {"epochs": 3}}, "lr", 1)

@@ -106,7 +106,10 @@ def _ids(platform: Platform, body: object, *keys: str) -> list[str]:
 
 
 def test_r_f3_a_job_runs_once_whatever_step_the_server_died_at(platform: Platform) -> None:
-    for place in ("after-start-commit", "before-launch", "after-launch", "before-over-commit"):
+    for place in (
+        "before-start-commit", "after-start-commit", "before-launch", "after-launch",
+        "before-over-commit",
+    ):  # fmt: skip
         platform.kill()
         platform.env["WINDLASS_FAILPOINT"] = f"{place}:kill"
         platform.start()
@@ -118,6 +121,33 @@ def test_r_f3_a_job_runs_once_whatever_step_the_server_died_at(platform: Platfor
         job = platform.wait(job)
         assert (job.state, job.attempt) == ("succeeded", 1)
         assert len(platform.said(job, "began")) == 1
+
+
+@pytest.mark.parametrize("server_args", [("--fake-nodes", "2", "--fake-gpus", "1")])
+def test_r_f3_a_gang_is_placed_whole_or_not_at_all(platform: Platform) -> None:
+    """Two gangs that each want all there is: whichever step the server dies at, one runs with
+    both its members and the other waits with none."""
+    gang = {"worker": {"count": 2, "gpus": 1, "nproc": 1}}
+    for place in ("before-start-commit", "after-start-commit", "before-launch", "after-launch"):
+        platform.kill()
+        platform.env["WINDLASS_FAILPOINT"] = f"{place}:kill"
+        platform.start()
+        gate = platform.gate(place)
+        jobs = [platform.witness("until", gate, roles=gang)]
+        assert platform.process is not None and platform.process.wait(20) == -9
+        platform.kill()
+        platform.env.pop("WINDLASS_FAILPOINT")
+        platform.start()
+        jobs.append(platform.witness("until", gate, roles=gang))
+        platform.wait_state(jobs[0], "running")
+        wait_for(lambda jobs=jobs: len(platform.said(jobs[0], "began")) == 2, 30, "both began")
+        assert platform.client.jobs.get(jobs[1].id).state == "queued"
+        assert not platform.attempts(jobs[1])
+        gate.touch()
+        for job in jobs:
+            over = platform.wait(job)
+            assert (over.state, over.attempt) == ("succeeded", 1)
+            assert sorted(line["rank"] for line in platform.said(job, "began")) == [0, 1]
 
 
 def adopted(platform: Platform, away_seconds: float) -> None:

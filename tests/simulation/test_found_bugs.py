@@ -176,12 +176,12 @@ async def _submit(store: InlineStore, name: str, *, hold: bool = False) -> str:
     spec = JobSpec.model_validate(
         {"name": name, "run": ["true"], "hold": hold, "roles": {"worker": {"gpus": 1}}}
     )
-    answer, _ = await store.write(
+    accepted = await store.write(
         lambda conn: service.submit(
             conn, ADA, spec, "python", key=name, digest=name, now_ms=1
         )
     )  # fmt: skip
-    return str(answer["id"])
+    return accepted.job_id
 
 
 async def _states(store: InlineStore) -> dict[str, str]:

@@ -65,6 +65,34 @@ def complete_job(
     ]
 
 
+def complete_queue(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return _names(context, incomplete, lambda client: client.queues.list())
+
+
+def complete_quota(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return _names(context, incomplete, lambda client: client.quotas.list())
+
+
+def _names(context: click.Context, incomplete: str, look: Any) -> list[CompletionItem]:
+    """The names of what there is, asked of the server; silent when it does not answer."""
+    from windlass.client import Client
+    from windlass.client.config import Config
+
+    try:
+        config = Config.load({"url": context.params.get("url")})
+        with Client(config=config, patience_seconds=0.0) as client:
+            client.http.timeout_seconds = LIMIT_SECONDS
+            client.http.settle_seconds = 0.0
+            found = [item.name for item in look(client)]
+    except (WindlassError, OSError):
+        return []
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
 def _ask(config: Any) -> list[tuple[str, str]]:
     from windlass.client import Client, recent
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from windlass.cli.completion import complete_job, complete_queue
 from windlass.cli.session import Session
 from windlass.cli.specs import Flags, Plan, build
 from windlass.client import recent
@@ -20,6 +21,9 @@ from windlass.core.errors import InvalidInput, Unauthenticated, Unreachable
 SETTINGS = {"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]}
 """Flags first; from the first word on, all is the user's own command, untouched."""
 
+WORKS = ("train", "notebook", "serve")
+LEVELS = ("host", "rack", "block", "host!", "rack!", "block!")
+
 
 def job_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
@@ -31,6 +35,12 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("-w", "--workers", type=click.IntRange(1), help="Members of the role `worker`."),
     click.option("--nproc", type=click.IntRange(1), help="Ranks of each member."),
     click.option("-g", "--gpus", type=click.IntRange(0), help="GPUs of each member."),
+    click.option(
+        "--gpu-share", type=float, metavar="PART", help="A part of one GPU, such as 0.25."
+    ),
+    click.option(
+        "--gpu-model", multiple=True, metavar="NAME", help="A GPU model it may run on; repeat."
+    ),
     click.option("--cpus", type=click.FloatRange(0), help="CPUs of each member."),
     click.option("--memory", metavar="SIZE", help="Memory of each member, such as 8GiB."),
     click.option(
@@ -52,7 +62,18 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("--grace", metavar="DURATION", help="From the stop signal to the kill."),
     click.option("--hold", is_flag=True, help="Do not start before `windlass release`."),
     click.option("--priority", type=int, help="Higher goes first."),
-    click.option("--queue", metavar="NAME", help="The queue (so far only `default`)."),
+    click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="The queue."),
+    click.option("--not-preemptible", is_flag=True, help="Not to be ended to make room."),
+    click.option("--work", type=click.Choice(WORKS), help="The kind of work, for caps."),
+    click.option(
+        "--after", multiple=True, metavar="JOB", shell_complete=complete_job,
+        help="Start once this job has succeeded.",
+    ),
+    click.option("--begin", metavar="TIME", help="Not before: ISO-8601, or from now, such as 2h."),
+    click.option(
+        "--placement", metavar="LEVEL", type=click.Choice(LEVELS),
+        help="Members near each other: host, rack or block; with ! rather wait than spread.",
+    ),
     click.option("--code", metavar="DIR", help="The directory to send; else the current one."),
     click.option("--no-code", is_flag=True, help="Send none."),
     click.option("--package-path", metavar="DIR", help="A Python package to send and run."),
@@ -67,6 +88,7 @@ _OPTIONS: list[Callable[..., Any]] = [
 def plan_of(session: Session, given: dict[str, Any]) -> tuple[Plan, Bundle | None]:
     """The job that the flags describe, and its code, read and hashed."""
     file = given.pop("file", None)
+    given["after"] = tuple(session.ref(word) for word in given.get("after", ()))
     base, folder = None, None
     if file:
         from windlass.cli import jobfile

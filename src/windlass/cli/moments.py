@@ -67,6 +67,17 @@ def since(flag: str, text: str, now: float | None = None) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
 
 
+def coming(flag: str, text: str, now: float | None = None) -> str:
+    """A moment in ISO-8601 with its zone, from one (without a zone: the time here), or from how
+    long it is until then."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        seconds = (time.time() if now is None else now) + duration(flag, text)
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return at.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
 def clock(iso: str | None) -> str:
     """The time of day here, for a line of a log."""
     at = seconds_of(iso)

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from windlass.cli import moments
 from windlass.core.errors import Ambiguous, InvalidInput
 
 ROLE_FIELDS = {
     "gpu": "gpus", "gpus": "gpus", "cpu": "cpus", "cpus": "cpus", "mem": "memory",
     "memory": "memory", "nproc": "nproc", "min": "min", "finish": "finish",
+    "gpu_share": "gpu_share", "gpu_model": "gpu_model",
 }  # fmt: skip
 FINISH = ("all", "first", "never")
 PYTHONS = ("python", "python3")
@@ -48,6 +50,13 @@ class Flags(NamedTuple):
     hold: bool = False
     priority: int | None = None
     queue: str | None = None
+    not_preemptible: bool = False
+    work: str | None = None
+    after: tuple[str, ...] = ()
+    begin: str | None = None
+    placement: str | None = None
+    gpu_share: float | None = None
+    gpu_model: tuple[str, ...] = ()
     code: str | None = None
     no_code: bool = False
     package_path: str | None = None
@@ -107,13 +116,23 @@ def build(
     spec: dict[str, Any] = {key: value for key, value in (base or {}).items()}
     if flags.command:
         spec["run"] = list(flags.command)
-    for name in ("name", "framework"):
+    for name in ("name", "framework", "work"):
         if getattr(flags, name) is not None:
             spec[name] = getattr(flags, name)
     _shape(spec, flags)
     _part(spec, "limits", time=flags.time, idle=flags.idle, grace=flags.grace)
     _part(spec, "retry", times=flags.retries, on=list(flags.retry_on) or None)
-    _part(spec, "queue", name=flags.queue, priority=flags.priority)
+    _part(
+        spec, "queue", name=flags.queue, priority=flags.priority,
+        preemptible=False if flags.not_preemptible else None,
+    )  # fmt: skip
+    if flags.placement:
+        level, must = flags.placement.rstrip("!"), flags.placement.endswith("!")
+        spec["placement"] = {"level": level, "required": must}
+    if flags.after:
+        spec["after"] = list(flags.after)
+    if flags.begin:
+        spec["begin"] = moments.coming("--begin", flags.begin)
     if flags.param:
         params = (pair("--param", text) for text in flags.param)
         spec["params"] = {**(spec.get("params") or {}), **{k: value_of(v) for k, v in params}}
@@ -142,6 +161,7 @@ def _shape(spec: dict[str, Any], flags: Flags) -> None:
     """Workers, roles and what each member gets."""
     given = {
         "nproc": flags.nproc, "gpus": flags.gpus, "cpus": flags.cpus, "memory": flags.memory,
+        "gpu_share": flags.gpu_share, "gpu_model": list(flags.gpu_model) or None,
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value is not None}
     if not (flags.role or given or flags.workers is not None):
@@ -157,7 +177,7 @@ def _shape(spec: dict[str, Any], flags: Flags) -> None:
         roles["worker"] = {**roles.get("worker", {}), "count": flags.workers}
     if given:
         if roles and "worker" not in roles:
-            flag = ", ".join(f"--{name}" for name in given)
+            flag = ", ".join(f"--{name.replace('_', '-')}" for name in given)
             raise InvalidInput(
                 f"{flag}: for the role `worker`, which this job does not have",
                 hint=f"say it in the role: --role {next(iter(roles))}=1,gpu=1,memory=8GiB",
@@ -185,13 +205,17 @@ def parse_role(text: str) -> tuple[str, dict[str, Any]]:
             raise InvalidInput(
                 f"--role {name}: finish={value!r} is not one of {', '.join(FINISH)}"
             )
-        role[field] = value if field in ("memory", "finish") else _number(name, field, value)
+        if field == "gpu_model":
+            role.setdefault(field, []).append(value)
+        else:
+            words = field in ("memory", "finish")
+            role[field] = value if words else _number(name, field, value)
     return name, role
 
 
 def _number(role: str, field: str, value: str) -> int | float:
     try:
-        return float(value) if field == "cpus" else int(value)
+        return float(value) if field in ("cpus", "gpu_share") else int(value)
     except ValueError:
         raise InvalidInput(f"--role {role}: {field}={value!r} is not a number") from None
 

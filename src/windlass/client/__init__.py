@@ -16,8 +16,12 @@ from windlass.client.config import Config
 from windlass.client.http import Http
 from windlass.client.jobs import Job, Jobs
 from windlass.client.nodes import Node, Nodes
+from windlass.client.queues import Queue, Queues
+from windlass.client.quotas import Quota, Quotas
 
-__all__ = ["Client", "Config", "Job", "Jobs", "Node", "Nodes"]
+__all__ = [
+    "Client", "Config", "Job", "Jobs", "Node", "Nodes", "Queue", "Queues", "Quota", "Quotas",
+]  # fmt: skip
 
 
 class Client:
@@ -56,6 +60,8 @@ class Client:
         )
         self.jobs = Jobs(self.http, project=self.project)
         self.nodes = Nodes(self.http)
+        self.queues = Queues(self.http)
+        self.quotas = Quotas(self.http)
 
     @property
     def url(self) -> str:

@@ -17,7 +17,8 @@ from typing import Any
 from windlass.client import bundle as bundles
 from windlass.client.http import Http, new_key, path_of
 from windlass.client.sse import Message
-from windlass.core.errors import BundleMissing, InvalidInput, NotFound, Unavailable, Unreachable
+from windlass.core.errors import BundleMissing, NotFound, Unavailable, Unreachable
+from windlass.core.parameters import change_spec
 
 DONE = ("succeeded", "failed", "cancelled")
 STATES = ("held", "queued", "starting", "running", "stopping", *DONE)
@@ -40,6 +41,9 @@ class Job:
     revision: int
     command: str
     reason: str = ""
+    queue: str = "default"
+    priority: int = 50
+    work: str = "train"
     wish: str | None = None
     engine: str | None = None
     failures: int = 0
@@ -310,6 +314,21 @@ class Jobs:
         path = path_of("jobs", ref, "release")
         return Job.read(self._http.call("POST", path, body={}, repeatable=True))
 
+    def priority(self, ref: str, priority: int) -> Job:
+        """Give it another priority; higher goes first."""
+        body = {"priority": priority}
+        path = path_of("jobs", ref, "priority")
+        return Job.read(self._http.call("POST", path, body=body, repeatable=True))
+
+    def move(
+        self, ref: str, *, before: str | None = None, first: bool = False, last: bool = False
+    ) -> Job:
+        """Put a waiting job elsewhere in its queue: directly before another, first, or last. It
+        takes the priority of its new neighbour."""
+        body = {"before": before, "first": first, "last": last}
+        path = path_of("jobs", ref, "move")
+        return Job.read(self._http.call("POST", path, body=body, repeatable=True))
+
     def restart(self, ref: str) -> Job:
         """End the attempt and start the next, from the newest checkpoint."""
         return Job.read(self._http.call("POST", path_of("jobs", ref, "restart"), body={}))
@@ -358,43 +377,3 @@ def _ends(message: Message | None) -> bool:
         return True
     value = message.json()
     return isinstance(value, dict) and value.get("state") in DONE
-
-
-def change_words(words: Sequence[str], name: str, value: Any) -> list[str] | None:
-    """The command with one parameter changed, or None when it does not have it."""
-    text = str(value)
-    spellings = {name, name.replace("_", "-")}
-    for at, word in enumerate(words):
-        bare, equals, _ = word.partition("=")
-        if bare.lstrip("-") not in spellings:
-            continue
-        if equals:
-            return [*words[:at], f"{bare}={text}", *words[at + 1 :]]
-        if word.startswith("-") and at + 1 < len(words) and at > 0:
-            return [*words[: at + 1], text, *words[at + 2 :]]
-    return None
-
-
-def change_spec(spec: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """The parts of a spec that change when a parameter in its command does."""
-    changes: dict[str, Any] = {}
-    run = change_words(spec.get("run") or (), name, value)
-    if run:
-        changes["run"] = run
-    roles = {role: dict(about) for role, about in (spec.get("roles") or {}).items()}
-    touched = False
-    for about in roles.values():
-        words = change_words(about.get("run") or (), name, value)
-        if words:
-            about["run"] = words
-            touched = True
-    if touched:
-        changes["roles"] = roles
-    if not changes:
-        declared = ", ".join(spec.get("params") or {}) or "none"
-        raise InvalidInput(
-            f"this job has no parameter {name!r}: not among its params ({declared}), "
-            f"not in its command as --{name} or {name}=",
-            hint="declare it: windlass run --param lr=0.1 -- python train.py --lr '${lr}'",
-        )
-    return changes

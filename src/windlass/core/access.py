@@ -18,6 +18,13 @@ class Right(StrEnum):
     JOB_DEBUG = "job.debug"
     """Look into a running job: stacks, profiles, a debugger."""
     NODE_READ = "node.read"
+    QUEUE_READ = "queue.read"
+    QUEUE_WRITE = "queue.write"
+    """Change queues, and the order of the jobs in them: an owner's or an administrator's. Who
+    has it sees the jobs of every project in a queue."""
+    QUOTA_READ = "quota.read"
+    QUOTA_WRITE = "quota.write"
+    """Change what projects own and may borrow: an owner's or an administrator's."""
     FEED_READ = "feed.read"
     BUNDLE_WRITE = "bundle.write"
     SERVER_READ = "server.read"
@@ -57,6 +64,10 @@ _OF_A_USER = frozenset(
         Right.JOB_WRITE,
         Right.JOB_DEBUG,
         Right.NODE_READ,
+        Right.QUEUE_READ,
+        Right.QUEUE_WRITE,
+        Right.QUOTA_READ,
+        Right.QUOTA_WRITE,
         Right.FEED_READ,
         Right.BUNDLE_WRITE,
         Right.SERVER_READ,

@@ -18,6 +18,8 @@ KINDS: dict[str, str] = {
     "rank-lost": "a rank went away while the rest of its gang went on",
     "note": "something worth knowing",
     "removed": "a job was removed with all that belonged to it",
+    "requeued": "a waiting job got another priority or another place in its queue",
+    "rules": "queues or quotas were changed (`data.of`, `data.names`)",
     "node": "a node came, went, or became unhealthy",
 }
 

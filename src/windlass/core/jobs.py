@@ -14,8 +14,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from windlass.core.machine import Leaves, Machine
+from windlass.core.queues import DEFAULT, MODEL, Priority, Work
 from windlass.core.resources import Resources
-from windlass.core.strict import Bytes, DurationMs, Line, Lines, Name, Strict, Text
+from windlass.core.strict import Bytes, DurationMs, Line, Lines, MomentMs, Name, Strict, Text
 
 
 class JobState(StrEnum):
@@ -139,6 +140,7 @@ def _command(value: Any) -> Any:
 Command = Annotated[tuple[Text, ...], Field(strict=False, max_length=4096)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
 Param = bool | int | float | Line
+GpuModel = Annotated[str, Field(pattern=MODEL, max_length=63)]
 
 
 class RoleSpec(Strict):
@@ -147,6 +149,10 @@ class RoleSpec(Strict):
     count: Annotated[int, Field(ge=1, le=100_000)] = 1
     nproc: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus: Annotated[int, Field(ge=0, le=4096)] = 0
+    gpu_share: Annotated[float, Field(ge=0, lt=1, strict=False)] = 0.0
+    """A part of one GPU for each member, such as 0.25; not together with `gpus`."""
+    gpu_model: Annotated[tuple[GpuModel, ...], Field(strict=False, max_length=64)] = ()
+    """The GPU models it may run on; empty: any."""
     cpus: Annotated[float, Field(ge=0, le=100_000, strict=False)] = 0.0
     memory: Bytes = 0
     min: Annotated[int, Field(ge=1)] | None = None
@@ -163,6 +169,34 @@ class RoleSpec(Strict):
         if isinstance(value, bool | str):
             raise PydanticCustomError("cpus", "a number of CPUs, such as 2 or 0.5")
         return value
+
+    @field_validator("gpu_share", mode="before")
+    @classmethod
+    def _share(cls, value: Any) -> Any:
+        """Thousandths are the smallest part that is counted: less would be lost in silence."""
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or value != value or not 0 <= value < 1 or value != round(value, 3):
+            raise PydanticCustomError(
+                "gpu_share", "a part of one GPU in thousandths, such as 0.25, less than 1"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _gpus(self) -> RoleSpec:
+        if self.gpus and self.gpu_share:
+            raise PydanticCustomError(
+                "gpu_share", "`gpus` (whole ones) and `gpu_share` (a part of one): give one"
+            )
+        if self.gpu_model and not (self.gpus or self.gpu_share):
+            raise PydanticCustomError(
+                "gpu_model", "`gpu_model` names models, but no GPU is asked for: give `gpus`"
+            )
+        return self
+
+    @property
+    def gpu_milli(self) -> int:
+        """Thousandths of one device; 0 where whole ones, or none, are asked for."""
+        return round(self.gpu_share * 1000)
 
     @property
     def ranks_per_member(self) -> int:
@@ -249,9 +283,24 @@ class RetrySpec(Strict):
 
 
 class QueueSpec(Strict):
-    name: Name = "default"
-    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 50
+    name: Name = DEFAULT
+    priority: Priority = 50
     preemptible: bool = True
+
+
+class PlacementSpec(Strict):
+    """How near to each other the members of the gang should be."""
+
+    level: Literal["host", "rack", "block"] | None = None
+    """Members share one host, rack or block where that can be; absent: anywhere."""
+    required: bool = False
+    """Wait for one such place rather than spread over several."""
+
+    @model_validator(mode="after")
+    def _of_what(self) -> PlacementSpec:
+        if self.required and self.level is None:
+            raise PydanticCustomError("placement", "`required` needs a `level`")
+        return self
 
 
 class IsolationSpec(Strict):
@@ -285,6 +334,13 @@ class JobSpec(Strict):
     retry: RetrySpec = RetrySpec()
     on_member_loss: Literal["restart", "continue"] = "restart"
     queue: QueueSpec = QueueSpec()
+    work: Work = "train"
+    """The kind of work; quotas may cap each kind."""
+    after: Annotated[tuple[Name, ...], Field(strict=False, max_length=1000)] = ()
+    """Jobs that must have succeeded before this one may start: ids, prefixes of ids, or names."""
+    begin: MomentMs | None = None
+    """Not to be started before this time (ISO-8601, with its zone)."""
+    placement: PlacementSpec = PlacementSpec()
     isolation: IsolationSpec = IsolationSpec()
     notify: NotifySpec = NotifySpec()
     hold: bool = False
@@ -330,6 +386,8 @@ class JobSpec(Strict):
                 raise PydanticCustomError(
                     "min", "`min` is more than `count` in role {role}", {"role": name}
                 )
+        if len(set(self.after)) != len(self.after):
+            raise PydanticCustomError("after", "`after` names a job twice")
         if all(role.finish == "never" for role in self.roles.values()):
             raise PydanticCustomError("finish", "no role decides the end: every `finish` is never")
         missing = {
@@ -395,6 +453,9 @@ class JobView(Strict):
     framework: str
     members: int
     gpus: int
+    queue: str
+    priority: int
+    work: str
     engine: str | None = None
     attempt: int
     failures: int = 0

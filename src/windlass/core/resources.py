@@ -53,6 +53,10 @@ class Node(Strict):
     gpu_ids: Lines = ()
     gpu_model: str = ""
     boot_id: str = ""
+    rack: str = ""
+    block: str = ""
+    """Where it stands: nodes of one rack, and racks of one block, are near each other."""
+    pool: str = ""
 
 
 def describe(kind: str, amount: int) -> str:

@@ -8,6 +8,7 @@ does not know. This one takes none of that.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import (
@@ -119,3 +120,40 @@ DurationMs = Annotated[
     WithJsonSchema({**_TEXT_OR_NUMBER, "description": "seconds, or a text such as 20m or 1h30m"}),
 ]
 """Milliseconds inside; outside a text such as `6h`, or a number of seconds."""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_moment_ms(value: Any) -> Any:
+    """An ISO-8601 time with its zone, as UTC milliseconds. Without a zone nobody knows which
+    hour was meant, so that is refused."""
+    if not isinstance(value, str):
+        raise PydanticCustomError("moment", _MOMENT)
+    try:
+        at = datetime.fromisoformat(value)
+        if at.tzinfo is None:
+            raise PydanticCustomError("moment", _MOMENT + ": its zone is missing")
+        ms = (at - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError) as err:
+        if isinstance(err, PydanticCustomError):
+            raise
+        raise PydanticCustomError("moment", _MOMENT) from err
+    if ms < 0:
+        raise PydanticCustomError("moment", _MOMENT + ": not before 1970")
+    return ms
+
+
+def format_moment(ms: int) -> str:
+    at = _EPOCH + timedelta(milliseconds=ms)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_MOMENT = "an ISO-8601 time with its zone, such as 2026-11-20T02:00:00Z"
+MomentMs = Annotated[
+    int,
+    BeforeValidator(parse_moment_ms),
+    PlainSerializer(format_moment),
+    WithJsonSchema({"type": "string", "format": "date-time", "description": _MOMENT}),
+]
+"""UTC milliseconds inside; outside an ISO-8601 time with its zone."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ import uvloop
 
 from windlass import __version__
 from windlass.core.errors import WindlassError
-from windlass.core.strict import parse_duration_ms
+from windlass.core.strict import format_duration, parse_duration_ms
+from windlass.scheduler.events import Rules
 from windlass.server.private import write_private
 from windlass.server.settings import DAY_MS, Settings
 
@@ -57,6 +58,7 @@ def main() -> int:
         home=home, host=options.host, port=listening.getsockname()[1], database=options.database,
         fake_nodes=options.fake_nodes, fake_gpus=options.fake_gpus, ttl_ms=options.ttl,
         hosts=tuple(options.allow_host), loops=options.loops != "off", insecure=options.insecure,
+        lease_ms=options.lease, scheduling=_scheduling(options),
     )  # fmt: skip
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -163,11 +165,31 @@ def _loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _scheduling(options: argparse.Namespace) -> Rules:
+    return Rules(
+        order=options.scheduler_order,
+        preemption=options.scheduler_preemption == "on",
+        starving_ms=options.scheduler_starving,
+        min_run_ms=options.scheduler_min_run,
+        preemption_cap=options.scheduler_preemption_cap,
+        cool_down_ms=options.scheduler_cool_down,
+        reservations=options.scheduler_reservations,
+        half_life_ms=options.scheduler_half_life,
+    )
+
+
 def _duration(text: str) -> int:
     try:
         return int(parse_duration_ms(text))
     except Exception as err:
         raise argparse.ArgumentTypeError(f"{text!r}: {err}") from err
+
+
+def _lease(text: str) -> int:
+    found = _duration(text)
+    if not 1_000 <= found <= 3_600_000:
+        raise argparse.ArgumentTypeError(f"{text!r}: from 1s to 1h")
+    return found
 
 
 def _options() -> argparse.ArgumentParser:
@@ -192,9 +214,57 @@ def _options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--loops", choices=("on", "off"), default="on", help="off: API only")
     parser.add_argument(
+        "--lease", type=_lease, default="15s",
+        help="of several servers one leads; another follows when it is silent for this long",
+    )  # fmt: skip
+    parser.add_argument(
         "--insecure", action="store_true", help="allow a bind beyond loopback without TLS"
     )
+    for flag, kind, default, words in _SCHEDULER:
+        given = os.environ.get("WINDLASS_" + flag[2:].upper().replace("-", "_"))
+        parser.add_argument(flag, type=kind, help=words, default=given or default)
     return parser
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    """Not argparse's `choices`: those do not look at a default, and so at the environment."""
+
+    def word(text: str) -> str:
+        if text not in words:
+            raise argparse.ArgumentTypeError(f"{text!r}: {' or '.join(words)}")
+        return text
+
+    return word
+
+
+def _from(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdigit() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r}: from {least} to {most}")
+        return int(text)
+
+    return number
+
+
+_RULES = Rules()
+_SCHEDULER: tuple[tuple[str, Any, str, str], ...] = (
+    ("--scheduler-order", _one_of("fair", "fifo"), _RULES.order,
+     "fair: who borrows least goes first, then by priority; fifo: by priority alone"),
+    ("--scheduler-preemption", _one_of("on", "off"), "on" if _RULES.preemption else "off",
+     "off: nothing that runs is ended to make room"),
+    ("--scheduler-starving", _duration, format_duration(_RULES.starving_ms),
+     "a job that waited longer keeps what it needs from all that rank behind it"),
+    ("--scheduler-min-run", _duration, format_duration(_RULES.min_run_ms),
+     "nobody is preempted before it ran this long"),
+    ("--scheduler-preemption-cap", _from(0, 1_000_000), str(_RULES.preemption_cap),
+     "a job that was preempted this often is left alone"),
+    ("--scheduler-cool-down", _duration, format_duration(_RULES.cool_down_ms),
+     "between two resizes of one elastic job"),
+    ("--scheduler-reservations", _from(0, 10_000), str(_RULES.reservations),
+     "so many waiting jobs may hold a reservation at once"),
+    ("--scheduler-half-life", _duration, format_duration(_RULES.half_life_ms),
+     "past use counts half after this long, where shares are equal"),
+)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -30,20 +30,23 @@ from windlass.server.bundles.service import Blobs, collect
 from windlass.server.clock import SystemClock
 from windlass.server.events import routes as event_routes
 from windlass.server.feed import Feed
-from windlass.server.http import errors as http_errors
-from windlass.server.http.limits import Limits, Rules
+from windlass.server.http.application import Application
+from windlass.server.http.limits import Rules
 from windlass.server.http.marks import check_marked
 from windlass.server.http.openapi import describe
 from windlass.server.hub import Hub
+from windlass.server.jobs import order_routes, tokens, worker_routes
 from windlass.server.jobs import routes as job_routes
-from windlass.server.jobs import tokens, worker_routes
 from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.expire import Expire
+from windlass.server.jobs.fitting import Fits
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.nodes import routes as node_routes
 from windlass.server.nodes import service as node_service
 from windlass.server.parts import Parts
 from windlass.server.private import write_private
+from windlass.server.queues import routes as queue_routes
+from windlass.server.quotas import routes as quota_routes
 from windlass.server.runs.tables import tracking as tracking_tables
 from windlass.server.settings import DAY_MS, Settings
 from windlass.server.status import routes as status_routes
@@ -56,19 +59,19 @@ log = logging.getLogger("windlass.server")
 
 def create_app(parts: Parts) -> FastAPI:
     """The application over parts that run."""
-    app = FastAPI(
-        title="Windlass", version=__version__, openapi_url=None, docs_url=None, redoc_url=None
+    app = Application(
+        Rules.answering_to(parts.settings.hosts), title="Windlass", version=__version__
     )
     app.state.parts = parts
     app.state.access = parts.access
     for routes in (
-        status_routes, job_routes, worker_routes, bundle_routes, node_routes, event_routes,
+        status_routes, job_routes, order_routes, worker_routes, bundle_routes, node_routes,
+        queue_routes, quota_routes, event_routes,
     ):  # fmt: skip
         app.include_router(routes.router)
     app.openapi = _describing(app)  # type: ignore[method-assign]  # FastAPI's own documented way
-    http_errors.install(app)
-    app.add_middleware(Limits, rules=Rules.answering_to(parts.settings.hosts))
     check_marked(app)
+    app.middleware_stack = app.build_middleware_stack()  # now: it refuses routes it cannot serve
     return app
 
 
@@ -121,8 +124,9 @@ async def _wired(
         store,
         f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
         home_id(settings.home),
+        settings.lease_ms,
     )
-    wake_admit, wake_reconcile, wake_expire = loops.Bell(), loops.Bell(), loops.Bell()
+    wake_admit, wake_reconcile, wake_expire = loops.Bell(0.02), loops.Bell(), loops.Bell()
 
     def poke(*topics: str) -> None:
         if "reconcile" in topics:
@@ -139,7 +143,7 @@ async def _wired(
     )  # fmt: skip
     admit = Admit(
         store, clock, guard=leadership.guard, new_attempt=attempt_tokens.new_attempt,
-        started=reconcile.hint, ttl_ms=settings.ttl_ms,
+        started=reconcile.hint, ttl_ms=settings.ttl_ms, base=settings.scheduling,
     )  # fmt: skip
     expire = Expire(
         store, tracking, clock, engines, guard=leadership.guard,
@@ -148,7 +152,7 @@ async def _wired(
     blobs = Blobs(settings.home / "blobs")
     parts = Parts(
         settings, store, tracking, clock, hub, feed, access, attempt_tokens, blobs, engines,
-        node_service.ReadyNodes(store), admit, reconcile, clock.now_ms(),
+        Fits(node_service.ReadyNodes(store)), admit, reconcile, clock.now_ms(),
     )  # fmt: skip
     await first_key(settings, access)
     owners = _Owners(store, reconcile)
@@ -169,7 +173,11 @@ async def _wired(
             "reconcile": (reconcile.turn, wake_reconcile, 5.0),
             "expire": (expire.turn, wake_expire, 60.0),
         }
-        tasks.append(asyncio.create_task(loops.lead(leadership, begin, turns), name="lead"))
+        tasks.append(
+            asyncio.create_task(
+                loops.lead(leadership, begin, turns, lost=admit.forget), name="lead"
+            )
+        )
     try:
         yield parts
     finally:

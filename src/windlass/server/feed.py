@@ -24,12 +24,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, func, insert, select, text
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, text
 
 from windlass.core.errors import Unavailable
 from windlass.server.events.tables import events
 from windlass.server.store.base import Store
 from windlass.server.store.hints import touch
+from windlass.server.store.prepared import Prepared
 
 Event = Row[Any]
 T = TypeVar("T")
@@ -43,11 +44,11 @@ log = logging.getLogger(__name__)
 _NEXT_ON_SQLITE = text(
     "(SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name='events')"
 )
-# Made once and given their values when run: this is on the path of every change.
 _INSERT = {
     "sqlite": insert(events).inline().values(position=_NEXT_ON_SQLITE),
     "postgresql": insert(events).inline(),
 }
+_APPEND = {dialect: Prepared(statement) for dialect, statement in _INSERT.items()}
 
 
 def append(conn: Connection, **columns: Any) -> None:
@@ -59,7 +60,7 @@ def append(conn: Connection, **columns: Any) -> None:
         )
         conn.execute(_INSERT[conn.dialect.name].values(**columns))
     else:
-        conn.execute(_INSERT[conn.dialect.name], columns)
+        _APPEND[conn.dialect.name].run(conn, columns)
     touch(conn, TOPIC)
 
 
@@ -87,12 +88,9 @@ def after(
     limit: int = PAGE,
 ) -> Sequence[Event]:
     """The next events after a position, in order."""
-    query = select(events).where(events.c.position > cursor)
-    if project_id is not None:
-        query = query.where(events.c.project_id == project_id)
-    if job_id is not None:
-        query = query.where(events.c.job_id == job_id)
-    return conn.execute(query.order_by(events.c.position).limit(limit)).all()
+    wanted = {"cursor": cursor, "page": limit, "project": project_id, "job": job_id}
+    query = _AFTER[project_id is not None, job_id is not None]
+    return conn.execute(query, {k: v for k, v in wanted.items() if v is not None}).all()
 
 
 def last_position(conn: Connection) -> int:
@@ -100,6 +98,19 @@ def last_position(conn: Connection) -> int:
     return int(conn.execute(_LAST).scalar_one())
 
 
+def _page(of_project: bool, of_job: bool) -> Select[Any]:
+    query = select(events).where(events.c.position > bindparam("cursor"))
+    if of_project:
+        query = query.where(events.c.project_id == bindparam("project"))
+    if of_job:
+        query = query.where(events.c.job_id == bindparam("job"))
+    return query.order_by(events.c.position).limit(bindparam("page"))
+
+
+# Made once: to build one costs more than to run it, and every commit is followed by one.
+_AFTER = {
+    (project, job): _page(project, job) for project in (False, True) for job in (False, True)
+}
 _LAST = select(func.coalesce(func.max(events.c.position), 0))
 _TRY_LOCK = text(f"SELECT pg_try_advisory_xact_lock({ADVISORY_LOCK})")
 _END = 2**63 - 1

@@ -27,8 +27,11 @@ class Leadership:
     """This process's claim to the loops. `home` names the folder that this process alone uses:
     whoever led from there before is dead, and its lease is not waited for."""
 
-    def __init__(self, store: Store, holder: str, home: str = "") -> None:
+    def __init__(
+        self, store: Store, holder: str, home: str = "", lease_ms: int = LEASE_MS
+    ) -> None:
         self._store = store
+        self._lease_ms = lease_ms
         self._home = f"{home}/" if home else ""
         self._holder = self._home + holder
         self.epoch: int | None = None
@@ -44,19 +47,20 @@ class Leadership:
         while True:
             with suppress(Unavailable):
                 self.epoch = await leases.try_lead(
-                    self._store, OFFICE, self._holder, LEASE_MS, dead=self._home
+                    self._store, OFFICE, self._holder, self._lease_ms, dead=self._home
                 )
                 if self.epoch is not None:
                     return
-            await asyncio.sleep(1)  # a leader that died is followed within its lease and this
+            # A leader that died is followed within its lease and this.
+            await asyncio.sleep(min(1.0, self._lease_ms / 3000))
 
     async def keep(self) -> None:
         """Renew; returns when another leads."""
         while True:
-            await asyncio.sleep(LEASE_MS / 3000)
+            await asyncio.sleep(self._lease_ms / 3000)
             try:
                 if self.epoch is None or not await leases.renew(
-                    self._store, OFFICE, self.epoch, LEASE_MS
+                    self._store, OFFICE, self.epoch, self._lease_ms
                 ):
                     return
             except Unavailable as err:
@@ -70,10 +74,13 @@ class Leadership:
 
 
 class Bell:
-    """Rung by whoever knows of work; a loop waits for it, or for its time."""
+    """Rung by whoever knows of work; a loop waits for it, or for its time. Rung all the time, it
+    is heard once in `apart_seconds`: one look then serves many."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart_seconds: float = 0.0) -> None:
         self._event = asyncio.Event()
+        self._apart_seconds = apart_seconds
+        self._heard = 0.0
 
     def ring(self, *_: object) -> None:
         self._event.set()
@@ -81,6 +88,12 @@ class Bell:
     async def wait(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), seconds)
+        if self._apart_seconds:
+            now = asyncio.get_running_loop().time()
+            early = self._heard + self._apart_seconds - now
+            if early > 0:
+                await asyncio.sleep(early)
+            self._heard = now + max(0.0, early)
         self._event.clear()
 
 
@@ -113,8 +126,10 @@ async def lead(
     leadership: Leadership,
     begin: Callable[[], Awaitable[None]],
     turns: Mapping[str, tuple[Callable[[], Awaitable[int | None]], Bell, float]],
+    lost: Callable[[], None] = lambda: None,
 ) -> None:
-    """Gain the office, run the loops while it lasts, begin again."""
+    """Gain the office, run the loops while it lasts, tell `lost` when it is another's, begin
+    again."""
     while True:
         await leadership.gain()
         log.info("leading with epoch %s", leadership.epoch)
@@ -134,3 +149,4 @@ async def lead(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            lost()

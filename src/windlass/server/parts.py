@@ -15,9 +15,9 @@ from windlass.server.clock import Clock
 from windlass.server.feed import Feed
 from windlass.server.hub import Hub
 from windlass.server.jobs.admit import Admit
+from windlass.server.jobs.fitting import Fits
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.jobs.tokens import AttemptTokens
-from windlass.server.nodes.service import ReadyNodes
 from windlass.server.settings import Settings
 from windlass.server.store.base import Store
 
@@ -34,7 +34,7 @@ class Parts:
     tokens: AttemptTokens
     blobs: Blobs
     engines: Mapping[str, Engine]
-    nodes: ReadyNodes
+    fits: Fits
     admit: Admit
     reconcile: Reconcile
     started_ms: int

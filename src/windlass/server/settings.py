@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from windlass.scheduler.events import Rules
 
 DAY_MS = 86_400_000
 
@@ -23,8 +25,13 @@ class Settings:
     """Names beside loopback that the server answers to."""
     loops: bool = True
     """Run the loops in this process (False: API only; another process leads)."""
+    lease_ms: int = 15_000
+    """A server that leads the loops and falls silent is followed by another after this."""
     insecure: bool = False
     """Allow a bind beyond loopback without TLS in front."""
+    scheduling: Rules = field(default_factory=Rules)
+    """How the scheduler decides, but for queues and quotas: those are rows
+    (`server/queues/rules.py` puts both together)."""
 
     @property
     def control_url(self) -> str:

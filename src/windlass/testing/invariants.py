@@ -20,7 +20,7 @@ from typing import Any
 from windlass.client import Job
 from windlass.core.jobs import ATTEMPTS, JOBS, LIVE, TERMINAL, AttemptState, JobState
 from windlass.job.manifest import BadCheckpoint, verify
-from windlass.testing.platform import Platform, read_json, wait_for
+from windlass.testing.platform import Platform, marked_processes, read_json, wait_for
 
 LEAK_SECONDS = 10.0
 CONVERGE_SECONDS = 30.0
@@ -177,20 +177,6 @@ def _leaks(platform: Platform, jobs: Sequence[Job]) -> list[str]:
     for pid, attempt_id in marked_processes().items():
         if attempt_id in over:
             found.append(f"pid {pid} of job {over[attempt_id]}: {_command(pid)}")
-    return found
-
-
-def marked_processes() -> dict[int, str]:
-    """pid → WINDLASS_ATTEMPT_ID of every process that has one."""
-    mark = b"WINDLASS_ATTEMPT_ID="
-    found = {}
-    for name in os.listdir("/proc"):
-        try:
-            for line in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                if line.startswith(mark):
-                    found[int(name)] = line[len(mark) :].decode()
-        except (OSError, ValueError):
-            continue
     return found
 
 

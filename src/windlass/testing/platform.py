@@ -55,6 +55,20 @@ class Platform:
         self.evidence = home.with_name(home.name + "-evidence")
         self.process: subprocess.Popen[bytes] | None = None
         self._client: Client | None = None
+        self._beside = False
+
+    def beside(self, home: Path, *args: str, database: str = "") -> Platform:
+        """Another server, on the same database, that reaches the same workers: what the engine
+        keeps of them is shared, as servers of one cluster share it. This one has started once."""
+        other = Platform(home, *args, database=database or self.database)
+        other.env |= {name: value for name, value in self.env.items() if name != "WINDLASS_HOME"}
+        other.evidence, other._beside = self.evidence, True
+        home.mkdir(parents=True, mode=0o700)
+        for name in ("attempts", "jobs", "blobs", "cache", "kek"):
+            if name != "kek":
+                (self.home / name).mkdir(exist_ok=True, mode=0o700)
+            (home / name).symlink_to(self.home / name)
+        return other
 
     def start(self, seconds: float = 30.0) -> Platform:
         """Start the server (again: on the same port) and wait until it answers."""
@@ -196,6 +210,22 @@ class Platform:
         usual = {"capture_output": True, "text": True, "timeout": 120, "env": self.env}
         return subprocess.run(command, **{**usual, **options})
 
+    def freeze(self) -> None:
+        """SIGSTOP: it is there, and does nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def frozen(self) -> bool:
+        """Whether it was stopped, by whomever."""
+        assert self.process is not None
+        return _stat(self.process.pid).startswith("T")
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL: no goodbye."""
         self._end(signal.SIGKILL)
@@ -244,11 +274,14 @@ class Platform:
     def clean(self) -> None:
         """End whatever is left of any job here."""
         worker = self.home / "worker.pyz"
+        marked = set(marked_processes().values())
         for folder in self.attempts():
             pid = self.worker_pid(folder)
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
-            if worker.exists():
+            cgroups = read_json(folder / "processes.json").get("cgroups", ())
+            left = pid or folder.parent.name in marked or any(map(os.path.isdir, cgroups))
+            if left and worker.exists():
                 for _ in range(20):
                     done = subprocess.run(
                         [sys.executable, "-I", "-S", str(worker), "reap", str(folder)],
@@ -268,7 +301,8 @@ class Platform:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
-        self.clean()
+        if not self._beside:  # the other does it, when all have ended
+            self.clean()
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -278,6 +312,20 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def marked_processes() -> dict[int, str]:
+    """pid → WINDLASS_ATTEMPT_ID of every process that has one."""
+    mark = b"WINDLASS_ATTEMPT_ID="
+    found = {}
+    for name in os.listdir("/proc"):
+        try:
+            for line in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                if line.startswith(mark):
+                    found[int(name)] = line[len(mark) :].decode()
+        except (OSError, ValueError):
+            continue
+    return found
 
 
 def runs(pid: int) -> bool:

@@ -30,9 +30,9 @@ from windlass.server.access import tables
 from windlass.server.access.calls import Call, spend
 from windlass.server.access.sealing import load
 from windlass.server.access.service import Access, NewKey, new_token
-from windlass.server.http import errors
+from windlass.server.http.application import Application
 from windlass.server.http.body import byte_stream, json_body
-from windlass.server.http.limits import Cap, Limits, Rules
+from windlass.server.http.limits import Cap, Rules
 from windlass.server.http.marks import Guarded, check_marked, require
 from windlass.server.http.openapi import describe
 from windlass.server.http.query import WholeNumber
@@ -80,13 +80,11 @@ def make(home: Path, now_ms: Callable[[], int] | None = None, **rules: Any) -> S
         attempt_id="a",
         rights=rights_of(CallerKind.WORKER),
     )
-    app = FastAPI(title="small", openapi_url=None, docs_url=None, redoc_url=None)
+    caps = (Cap("PUT", "/api/v1/blobs/", 4 * 1024 * 1024),)
+    app = Application(Rules(caps=caps, **rules), title="small")
     app.state.access = access
     app.include_router(_routes(store), prefix="/api/v1")
     app.mount("/files", Guarded(_hello, Right.JOB_READ))
-    errors.install(app)
-    caps = (Cap("PUT", "/api/v1/blobs/", 4 * 1024 * 1024),)
-    app.add_middleware(Limits, rules=Rules(caps=caps, **rules))
     check_marked(app)
     return SmallServer(app, store, access, key, token, tokens)
 

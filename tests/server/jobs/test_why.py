@@ -6,7 +6,7 @@ import pytest
 
 from windlass.core.errors import InvalidInput
 from windlass.server.jobs.stream import parse_cursor
-from windlass.server.jobs.why import _where
+from windlass.server.jobs.why import _starts, _where
 
 PY_SPY = """process 7
 Process 7: python3 stuck.py
@@ -55,3 +55,20 @@ def test_a_cursor_says_where_events_and_streams_go_on():
         {"worker-0-0.out": 6, "worker-1-0.err": 2},
     )
     assert parse_cursor(None) == (0, 0, {})
+
+
+@pytest.mark.parametrize(
+    ("in_seconds", "words"),
+    [
+        (-5, "it should start any moment"),
+        (1, "it should start any moment"),
+        (90, "it should start about 12:01 UTC, in 90 s"),
+        (600, "it should start about 12:10 UTC, in 10 min"),
+        (3 * 3600, "it should start about 15:00 UTC, in 3 h"),
+        (13 * 3600, "it should start about 2026-03-02 01:00 UTC, in 13 h"),
+        (10 * 86400, "it should start about 2026-03-11 12:00 UTC, in 10 days"),
+    ],
+)
+def test_when_it_should_start_is_said_as_a_person_would(in_seconds, words):
+    noon = 1_772_366_400_000
+    assert _starts(noon + in_seconds * 1000, noon) == words

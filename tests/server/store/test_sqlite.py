@@ -324,9 +324,29 @@ def test_a_foreign_lock_on_the_file_makes_writes_unavailable_and_no_longer(tmp_p
 def test_a_function_may_not_end_the_transaction_of_its_neighbours(tmp_path: Path) -> None:
     async def main() -> None:
         store = await opened(tmp_path / "a.db")
-        with pytest.raises(Exception, match="savepoint"):
+        with pytest.raises(Exception, match="ended the transaction"):
             await store.write(lambda c: c.exec_driver_sql("COMMIT") and None)
         await store.write(add("goes on"))
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_one_that_fails_in_a_batch_takes_nobody_with_it(tmp_path: Path) -> None:
+    """Its neighbours run again, and are there once."""
+
+    def fail(conn: Connection) -> None:
+        conn.execute(insert(rows).values(text="never"))
+        raise Conflict("not this one")
+
+    async def main() -> None:
+        store = await opened(tmp_path / "a.db")
+        asked = [store.write(add(f"{n}")) for n in range(20)]
+        asked.insert(10, store.write(fail))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(a) for a in answers].count(Conflict) == 1 and answers[19] == "18"
+        found = await store.read(lambda c: c.execute(select(rows.c.text)).scalars().all())
+        assert sorted(found) == sorted(str(n) for n in range(20))
         await store.close()
 
     asyncio.run(main())

@@ -139,7 +139,9 @@ def _resources(about: Fields) -> tuple[int, dict[str, Any]]:
         )  # fmt: skip
     about.hand("priority", "set `queue.priority`: here higher goes first, there lower")
     for key in ("resource_pool", "agent_label"):
-        about.hand(key, "placing is the scheduler's; there is one queue yet")
+        about.hand(
+            key, "placing is the scheduler's; `queue.name` names one of `windlass queue ls`"
+        )
     about.leave(
         {
             "max_slots": LATER, "weight": "there is no fair share yet",

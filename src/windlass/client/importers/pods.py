@@ -193,7 +193,7 @@ def policy(about: Fields) -> dict[str, Any]:
 
 
 def _scheduling(about: Fields) -> None:
-    about.hand("queue", "there is one queue yet; set `queue.name` when there are more")
+    about.hand("queue", "set `queue.name` to one of `windlass queue ls`")
     about.hand("priorityClass", "set `queue.priority` (50 when absent; higher goes first)")
     about.leave(
         {

@@ -53,11 +53,12 @@ DROPPED = {
 }  # fmt: skip
 BY_HAND = {
     "array": "one job only: submit it once for each value, such as `windlass rerun - index=2`",
-    "partition": "there is one queue yet", "qos": "set `queue.priority` (50 when absent)",
+    "partition": "set `queue.name` to one of `windlass queue ls`",
+    "qos": "set `queue.priority` (50 when absent)",
     "account": "give the project at submit: --project",
     "reservation": "there are no reservations yet", "clusters": "choose the server: --context",
-    "dependency": "jobs do not wait for each other yet: submit when the first is done",
-    "begin": "jobs have no date yet: use --hold and `windlass release`",
+    "dependency": "set `after`: jobs that must have succeeded first",
+    "begin": "set `begin`: a time with its zone",
     "mail-type": "nobody is told yet: `windlass wait` blocks until the end",
     "mail-user": "nobody is told yet: `windlass wait` blocks until the end",
     "chdir": "say the folder of the code: `code.dir`", "licenses": "licences are not counted",

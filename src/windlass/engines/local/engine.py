@@ -58,7 +58,8 @@ class LocalEngine:
         end_seconds: float = 20,
     ) -> None:
         self.name = name
-        self._attempts = Path(home).absolute() / "attempts"
+        # Resolved now, once: the folder may be a link to a larger disk, nothing in it may be one.
+        self._attempts = (Path(home).absolute() / "attempts").resolve()
         self._command = list(command)
         self._fake_nodes = fake_nodes
         self._fake_gpus = fake_gpus

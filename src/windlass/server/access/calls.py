@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection, delete, text
 
 from windlass.core.access import CallerKind, Principal
 from windlass.core.errors import SignatureReused
 from windlass.server.access.tables import signatures
+from windlass.server.store.prepared import Prepared
 
-# Plain SQL, because this is on the path of every changing call and costs a quarter of what a
-# built statement does.
-_SPEND = {
-    dialect: f"INSERT INTO signatures (hash, expires_ms) VALUES ({mark}, {mark}) "
-    "ON CONFLICT (hash) DO NOTHING"
-    for dialect, mark in (("sqlite", "?"), ("postgresql", "%s"))
-}
+_SPEND = Prepared(
+    text(
+        "INSERT INTO signatures (hash, expires_ms) VALUES (:hash, :expires_ms)"
+        " ON CONFLICT (hash) DO NOTHING"
+    )
+)
 
 NOBODY = Principal(kind=CallerKind.USER, project_id="")
 """The caller of a public route."""
@@ -38,6 +39,8 @@ class Call:
     expires_ms: int = 0
     content_sha256: str | None = None
     """The hash of the body that was signed; a streamed one is held to it at its last byte."""
+    asked: Any = None
+    """The body's JSON value as it was sent, once it was read."""
     settled: bool = field(default=False)
     """The signature was spent, or the route declared that a repeat changes nothing."""
 
@@ -58,8 +61,8 @@ def spend(conn: Connection, call: Call) -> None:
     """
     if call.signature_hash is None:
         return
-    values = (call.signature_hash, call.expires_ms)
-    if conn.exec_driver_sql(_SPEND[conn.dialect.name], values).rowcount != 1:
+    values = {"hash": call.signature_hash, "expires_ms": call.expires_ms}
+    if _SPEND.run(conn, values).rowcount != 1:
         raise SignatureReused(
             "this signature was already used", hint="sign again, with the same Idempotency-Key"
         )

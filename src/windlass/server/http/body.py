@@ -37,7 +37,8 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
     """A dependency that reads the body as `model`; it stands after the route's mark."""
 
     async def read(request: Request) -> M:
-        if exchange.of(request.scope).call is None:
+        call = exchange.of(request.scope).call
+        if call is None:
             raise Internal("a body was read before the caller was known")
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
@@ -45,19 +46,15 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
                 f"Content-Type: a JSON body is needed (found {found(kind)})",
                 hint="send `Content-Type: application/json`",
             )
-        return parse(model, await request.body())
+        body = await request.body()
+        call.asked = check_json(body)
+        try:
+            return model.model_validate_json(body)
+        except ValidationError as error:
+            raise explain(error.errors(include_url=False), model) from None
 
     setattr(read, MODEL_ATTRIBUTE, model)
     return read
-
-
-def parse(model: type[M], body: bytes) -> M:
-    """The model in a JSON text, or `InvalidInput`."""
-    check_json(body)
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise explain(error.errors(include_url=False), model) from None
 
 
 def check_json(body: bytes) -> Any:
@@ -66,13 +63,7 @@ def check_json(body: bytes) -> Any:
         raise InvalidInput("the body is empty: JSON is needed")
     _check_depth(body)
     try:
-        value = json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            parse_int=_whole,
-        )
+        value = _DECODER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the body is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -158,3 +149,11 @@ def _check_text(value: Any, path: str) -> None:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             _check_text(item, f"{path}[{index}]")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique,
+    parse_constant=_refuse_constant,
+    parse_float=_finite,
+    parse_int=_whole,
+)

@@ -13,15 +13,12 @@ import math
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 
 from windlass.core.errors import Internal, InvalidInput, NotFound, WindlassError
 from windlass.core.explain import explain, found
-from windlass.server.http import exchange
 
 log = logging.getLogger("windlass.server.http")
 
@@ -29,11 +26,20 @@ _RETRY_LATER = frozenset({429, 503, 507})
 _MAX_DEPTH = 12
 
 
-def install(app: FastAPI) -> None:
-    """Make the app answer errors in our form."""
-    app.add_exception_handler(WindlassError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http)
+EXPECTED = (WindlassError, RequestValidationError, HTTPException)
+"""What a route may raise to be answered with; anything else is a mistake of ours."""
+
+
+def answer_to(error: Exception, request_id: str) -> Response:
+    """The answer to one of those `EXPECTED`."""
+    if isinstance(error, RequestValidationError):
+        return answer(explain(error.errors()), request_id)
+    if isinstance(error, HTTPException):
+        return _of_http(error, request_id)
+    assert isinstance(error, WindlassError)
+    if isinstance(error, Internal):
+        log.error("request %s failed", request_id, exc_info=error)
+    return answer(error, request_id)
 
 
 def answer(error: WindlassError, request_id: str = "", status: int | None = None) -> Response:
@@ -85,25 +91,8 @@ def _safe(value: Any, depth: int) -> Any:
     return _safe(found(value), depth)
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, WindlassError)
-    if request.scope["type"] == "websocket":
-        raise error  # an answer given here would be dropped; the outer wall sends it
-    request_id = exchange.of(request.scope).request_id
-    if isinstance(error, Internal):
-        log.error("request %s failed", request_id, exc_info=error)
-    return answer(error, request_id)
-
-
-async def _on_invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return answer(explain(error.errors()), exchange.of(request.scope).request_id)
-
-
-async def _on_http(request: Request, error: Exception) -> Response:
+def _of_http(error: HTTPException, request_id: str) -> Response:
     """What the router itself refuses: no such path, no such method on it."""
-    assert isinstance(error, HTTPException)
-    request_id = exchange.of(request.scope).request_id
     if error.status_code == HTTPStatus.NOT_FOUND:
         return answer(NotFound("no such address"), request_id)
     if error.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -11,12 +11,14 @@ _KEY = "windlass.exchange"
 
 
 class Exchange:
-    __slots__ = ("call", "request_id")
+    __slots__ = ("call", "request_id", "started")
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self.call: Call | None = None
         """Set once the caller is known."""
+        self.started = False
+        """Whether an answer has begun: no other can be given any more."""
 
 
 def begin(scope: MutableMapping[str, Any], request_id: str) -> Exchange:

@@ -60,6 +60,7 @@ class Rules:
         Cap("PUT", "/api/v1/blobs/", 64 * MIB),
         Cap("POST", "/api/v1/bundles", 16 * MIB),
         Cap("POST", "/api/v1/worker/", 16 * MIB),
+        Cap("PUT", "/api/v1/quotas", 16 * MIB),
     )
     max_headers: int = 100
     header_bytes: int = 32 * 1024
@@ -73,7 +74,7 @@ class Rules:
 
 
 class Limits:
-    """`app.add_middleware(Limits, rules=…)`, added last so that it is the outermost."""
+    """The outermost layer around an application."""
 
     def __init__(self, app: ASGIApp, rules: Rules | None = None) -> None:
         self.app = app
@@ -93,14 +94,12 @@ class Limits:
             (b"x-wl-request-id", current.request_id.encode()),
             (b"x-content-type-options", b"nosniff"),
         ]
-        started = False
 
         async def send_on(message: Message) -> None:
-            nonlocal started
             if message["type"] == "http.response.start":
                 if current.call is not None and current.call.owes and message["status"] < 400:
                     raise Internal("a route changed something and did not spend the signature")
-                started = True
+                current.started = True
                 message["headers"] = [*message.get("headers", ()), *added]
             await send(message)
 
@@ -121,7 +120,7 @@ class Limits:
                 failure = errors.answer(error, current.request_id)
         except Exception as error:
             failure = errors.internal(error, current.request_id, _what(scope))
-        if not started:
+        if not current.started:
             current.call = None
             # The rest of the request was not read: it must not be taken for the next one.
             failure.headers["connection"] = "close"

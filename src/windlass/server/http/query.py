@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from windlass.core.errors import InvalidInput
 from windlass.core.explain import found
-from windlass.core.strict import MAX_INT
+from windlass.core.strict import MAX_INT, Name
 
 MAX_QUERY_BYTES = 8192
 
@@ -82,3 +82,5 @@ QueryCursor = Annotated[str, AfterValidator(_one_line), Query(max_length=6000)]
 QueryId = Annotated[str, Query(pattern="^[0-9a-f]{32}$")]
 Ref = Annotated[str, AfterValidator(_one_line)]
 """A job's id, a unique prefix of it, or its name: as a path parameter, with its own bound."""
+ObjectName = Name
+"""The name of what has one alone (a queue, a quota): as a path parameter."""

@@ -1,48 +1,70 @@
 """The owner of held and queued jobs: feeds the scheduler's core and commits what it decides.
 
-The core is a cache, rebuilt from the database at start and after every error; it is kept
-current by the events that others committed. A turn: hear what happened, carry out the wishes on
-waiting jobs, commit the starts. Nothing here touches an engine.
+The core is a cache, rebuilt from the database at start and after every error; it is kept current
+by the events that others committed. A turn: hear what happened, carry out the wishes on waiting
+jobs, let the core decide, commit its decisions. Nothing here touches an engine: a start is a row
+that reconcile finds, a preemption is a wish that reconcile carries out.
+
+    rows ──► Submit, Restore, Release … ──► core.apply ──► Start    queued → starting
+                                                           Preempt  wish on a live job
+                                                           Resize   wish on a live job, seats kept
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, bindparam, select
 
-from windlass.core.errors import Conflict, Fenced
-from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState, Placed
-from windlass.core.resources import Node
-from windlass.scheduler.core import (
-    Ask,
-    Core,
+from windlass.core.errors import Conflict, Fenced, NotFound
+from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState
+from windlass.core.resources import Node, Resources
+from windlass.scheduler.core import Core
+from windlass.scheduler.events import (
     Decision,
+    Event,
     NodeDown,
     NodeUp,
+    Preempt,
+    Promise,
     Reason,
     Release,
+    Resize,
+    Resized,
     Restore,
+    Rules,
+    Seat,
     Start,
     Submit,
     Withdraw,
 )
+from windlass.scheduler.predict import Histories, likeness
+from windlass.scheduler.selfcheck import drift
 from windlass.server import failpoints, feed
+from windlass.server.access.tables import projects, users
 from windlass.server.clock import Clock
-from windlass.server.jobs import moves
+from windlass.server.jobs import asking, dependencies, moves, waiting
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes.tables import nodes
+from windlass.server.queues.rules import rules
 from windlass.server.store.base import Store
 
+log = logging.getLogger("windlass.admit")
 Row = dict[str, Any]
+T = TypeVar("T")
+_ID = re.compile(r"\b[0-9a-f]{32}\b")
 _BATCH = 1000
-
-
-def asks_of(spec: JobSpec) -> tuple[Ask, ...]:
-    return tuple(Ask(name, role.count, role.per_member) for name, role in spec.roles.items())
+_TOGETHER = 50
+"""Waiting jobs that are moved in one transaction: others write between two of them."""
+_CHECK_MS = 60_000
+_REMEMBERED = 2000
+"""Finished jobs from which run times are learnt at the start."""
 
 
 class Admit:
@@ -55,6 +77,7 @@ class Admit:
         new_attempt: Callable[[], Row],
         started: Callable[[str], None],
         ttl_ms: int,
+        base: Rules | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -62,12 +85,18 @@ class Admit:
         self._new_attempt = new_attempt
         self._started = started
         self._ttl_ms = ttl_ms
+        self._base = base or Rules()
         self._core: Core | None = None
+        self._events: list[Event] = []
         self._cursor = 0
-        self._decisions: list[Decision] = []
-        self._due: list[tuple[int, str]] = []  # (not before, job) of those backing off
+        self._due: list[tuple[int, str]] = []  # (not before, job) of those that wait for a time
         self._engine_of: dict[str, str] = {}
+        self._gpu_ids: dict[str, Sequence[str]] = {}
         self._fences: dict[str, int] = {}  # of each job that the core holds: its attempt's number
+        self._resizing: dict[str, tuple[Seat, ...]] = {}
+        self._histories = Histories()
+        self._checked_ms = 0
+        self._names: dict[str, tuple[str, str]] = {}  # project and name of all that is unfinished
 
     async def turn(self) -> int | None:
         """One round. Returns the milliseconds until a timer is due, None when there is none."""
@@ -76,122 +105,227 @@ class Admit:
                 await self._rebuild()
             await self._hear()
             await self._wake_due()
-            while self._decisions:
-                await self._commit()
+            while decisions := self._decide():
+                await self._commit(decisions)
                 await self._hear()
+            self._check()
         except BaseException:
             self._core = None  # the cache may be wrong: build it anew next time
             raise
-        return max(0, self._due[0][0] - self._clock.now_ms()) if self._due else None
+        due = [self._due[0][0]] if self._due else []
+        core_due = self._core.next_ms() if self._core is not None else None
+        if core_due is not None:
+            due.append(core_due)
+        return max(0, min(due) - self._clock.now_ms()) if due else None
+
+    def _check(self) -> None:
+        """Once a minute: books that do not add up are thrown away, and told of."""
+        now = self._clock.now_ms()
+        if self._core is None or now < self._checked_ms + _CHECK_MS:
+            return
+        self._checked_ms = now
+        if (wrong := drift(self._core)) is not None:
+            log.error("the scheduler's books do not add up, they are made anew: %s", wrong)
+            self._core = None
+
+    def forget(self) -> None:
+        """Another server leads: what is known here grows old, and nobody is told it any more."""
+        self._core = None
+
+    # What others ask of the core, as it would decide now. None: this server does not lead.
 
     def why(self, job_id: str) -> Reason | None:
-        """Why a queued job waits, as the core sees it now."""
-        return self._core.why(job_id) if self._core else None
+        found = self._core.why(job_id) if self._core else None
+        if found is None:
+            return None
+        return replace(found, sentence=self._named(found.sentence, job_id))
 
-    def could_start(self, spec: JobSpec) -> bool:
+    def _named(self, text: str, job_id: str) -> str:
+        """What the core says about this job, with the names that its project knows."""
+        project, _ = self._names.get(job_id, ("", ""))
+
+        def name(found: re.Match[str]) -> str:
+            whose, name = self._names.get(found[0], (project, found[0]))
+            return name if whose == project else "a job of another project"
+
+        return _ID.sub(name, text)
+
+    def line(self, queue: str) -> Sequence[str] | None:
+        return self._core.line(queue) if self._core else None
+
+    def promise(self, job_id: str) -> Promise | None:
+        return self._core.promise(job_id) if self._core else None
+
+    def could_start(self, spec: JobSpec, tenant: str, user: str) -> bool:
         """Whether such a job would start now."""
-        return self._core is not None and self._core.could_start(asks_of(spec))
+        if self._core is None:
+            return False
+        now = self._clock.now_ms()
+        row = {
+            "id": "", "project": tenant, "order_ms": now, "number": 1 << 62, "user": user,
+            "priority": spec.queue.priority, "queue": spec.queue.name, "kind": spec.work,
+            "preemptions": 0,
+        }  # fmt: skip
+        return self._core.could_start(asking.submit_of(row, spec, spec.limits.time))
 
-    def free(self) -> dict[str, Any]:
-        return self._core.free() if self._core else {}
+    def free(self) -> dict[str, Resources]:
+        """By node that is up: what is free there."""
+        if self._core is None:
+            return {}
+        now, index = self._core.nodes.now, self._core.nodes.index
+        return {
+            name: Resources(
+                cpus_milli=max(0, int(now.cpus[at])),
+                memory_bytes=max(0, int(now.memory[at])),
+                gpus=int(now.whole[at]),
+                slots=max(0, int(now.slots[at])),
+            )
+            for name, at in index.items()
+            if self._core.nodes.up[at]
+        }
+
+    # Hearing
 
     async def _rebuild(self) -> None:
-        def snapshot(conn: Connection) -> tuple[int, list[Row], list[Row], dict[str, Row]]:
+        def snapshot(conn: Connection) -> tuple[int, Rules, list[Row], list[Row], list[Row], Any]:
             cursor = feed.last_position(conn)
             offers = [dict(row) for row in conn.execute(select(nodes)).mappings()]
-            unfinished = [
-                dict(row)
-                for row in conn.execute(
-                    select(*_COLUMNS)
-                    .where(jobs.c.state.not_in(sorted(TERMINAL)))
-                    .order_by(jobs.c.number)
-                ).mappings()
-            ]
+            unfinished = conn.execute(
+                _JOBS.where(jobs.c.state.not_in(sorted(TERMINAL))).order_by(jobs.c.number)
+            )
+            ended = conn.execute(
+                _JOBS.where(jobs.c.state == "succeeded")
+                .order_by(jobs.c.number.desc())
+                .limit(_REMEMBERED)
+            )
             placements = {
                 row["job_id"]: dict(row)
                 for row in conn.execute(_PLACEMENTS.where(attempts.c.state != "over")).mappings()
             }
-            return cursor, offers, unfinished, placements
+            return (
+                cursor, rules(conn, self._base), offers, [dict(r) for r in unfinished.mappings()],
+                [dict(row) for row in ended.mappings()], placements,
+            )  # fmt: skip
 
-        self._cursor, offers, unfinished, placements = await self._store.read(snapshot)
-        self._core, self._decisions, self._due, self._fences = Core(), [], [], {}
+        self._cursor, told, offers, unfinished, ended, placements = await self._store.read(
+            snapshot
+        )
+        self._core = Core(told)
+        self._events, self._due, self._fences, self._resizing = [], [], {}, {}
+        self._names = {row["id"]: (row["project"], row["name"]) for row in unfinished}
+        self._histories = Histories()
+        for row in reversed(ended):
+            self._learn(row)
         self._offers(offers)
         # Who holds resources first: nothing may start on what is taken.
         for row in unfinished:
             if row["state"] in LIVE and row["id"] in placements:
                 self._restore(row, placements[row["id"]])
-        waiting = [row for row in unfinished if row["state"] not in LIVE]
-        for row in waiting:
-            await self._settle(row)
+        await self._settle([row for row in unfinished if row["state"] not in LIVE])
+        if any(row["state"] == JobState.HELD for row in unfinished):
+            await self._follow()
 
     async def _hear(self) -> None:
         """Bring the core up to what was committed since. The events say which jobs to look at;
         their rows say what is so: hearing twice or late changes nothing."""
-        while True:
+        more = True
+        while more:
 
             def news(
                 conn: Connection, cursor: int = self._cursor
-            ) -> tuple[int, list[Row], list[Row], set[str]]:
+            ) -> tuple[int, list[Row], list[Row], set[str], Rules | None, bool]:
                 events = feed.after(conn, cursor, limit=_BATCH)
                 if not events:
-                    return cursor, [], [], set()
+                    return cursor, [], [], set(), None, False
                 touched = {event.job_id for event in events if event.job_id}
                 touched |= {event.data["job"] for event in events if event.kind == "removed"}
                 rows = _rows(conn, touched)
                 gone = touched - {row["id"] for row in rows}
-                about_nodes = any(event.kind == "node" for event in events)
+                kinds = {event.kind for event in events}
                 offers = (
                     [dict(row) for row in conn.execute(select(nodes)).mappings()]
-                    if about_nodes
+                    if "node" in kinds
                     else []
                 )
-                return int(events[-1].position), rows, offers, gone
+                told = rules(conn, self._base) if "rules" in kinds else None
+                # Fewer than asked for: who commits now rings for the next turn.
+                more = len(events) == _BATCH
+                return int(events[-1].position), rows, offers, gone, told, more
 
-            cursor, rows, offers, gone = await self._store.read(news)
+            cursor, rows, offers, gone, told, more = await self._store.read(news)
             if cursor == self._cursor:
                 return
             self._cursor = cursor
+            if told is not None:
+                self._events.append(told)
             self._offers(offers)
             for job_id in sorted(gone):  # removed before its end was heard of
                 self._release(job_id)
-            for row in rows:
-                await self._settle(row)
+                self._names.pop(job_id, None)
+            await self._settle(rows)
+            ended = [row["id"] for row in rows if row["state"] in TERMINAL]
+            # Those that one waits for may have ended while it was being submitted.
+            ended += [
+                row["id"] for row in rows if row["state"] == JobState.HELD and row["spec"]["after"]
+            ]
+            if ended or gone:
+                await self._follow([*ended, *sorted(gone)])
 
     def _offers(self, offers: Sequence[Row]) -> None:
         for row in offers:
             self._engine_of[row["name"]] = row["engine"]
             if row["state"] == "ready":
-                self._apply(NodeUp(Node.model_validate(row["offer"])))
+                node = Node.model_validate(row["offer"])
+                self._gpu_ids[node.name] = node.gpu_ids
+                self._events.append(NodeUp(asking.offer_of(node)))
             else:
-                self._apply(NodeDown(row["name"]))
+                self._events.append(NodeDown(row["name"]))
 
-    async def _settle(self, row: Row) -> None:
-        """Make the core agree with a job's row, and carry out a wish on a waiting job."""
+    async def _settle(self, rows: Sequence[Row]) -> None:
+        """Make the core agree with jobs' rows, and carry out the wishes on waiting jobs."""
+        wished = [row["id"] for row in rows if row["wish"] and row["state"] in waiting.WAITING]
+        moved: dict[str, Row | None] = {}
+        for at in range(0, len(wished), _TOGETHER):
+            some = wished[at : at + _TOGETHER]
+            moved |= await self._write(waiting.carry_out, some)
+        for row in rows:
+            if row["id"] in moved:
+                new = moved[row["id"]]
+                if new is None:
+                    self._release(row["id"])
+                    continue
+                row = {**row, **new}
+            await self._agree(row)
+
+    async def _agree(self, row: Row) -> None:
+        """Make the core agree with a job's row, which has no wish to carry out here."""
         state = JobState(row["state"])
+        if state in TERMINAL:
+            self._names.pop(row["id"], None)
+        else:
+            self._names[row["id"]] = (row["project"], row["name"])
         if state in LIVE:
             if self._fences.get(row["id"]) != row["fence"]:
                 await self._hold(row)
             if row["wish"]:
                 self._started(row["id"])  # not ours: its owner looks
             return
-        if row["wish"] and state in (JobState.QUEUED, JobState.HELD):
-            self._release(row["id"])
-            moved = await self._store.write(lambda conn: self._carry_out(conn, row["id"]))
-            if moved is None:
-                return
-            row, state = moved, JobState(moved["state"])
-        if state is JobState.QUEUED and any(d.job_id == row["id"] for d in self._decisions):
-            return  # it is about to start: its own event was heard again
+        if state is JobState.QUEUED and row["id"] in self._resizing and row["id"] in self._fences:
+            await self._start_again(row)
+            return
         self._release(row["id"])
-        if state is not JobState.QUEUED:
-            self._apply(Withdraw(row["id"]))
-        elif row["not_before_ms"] > self._clock.now_ms():
-            self._apply(Withdraw(row["id"]))
-            heapq.heappush(self._due, (row["not_before_ms"], row["id"]))
+        if state is JobState.SUCCEEDED:
+            self._learn(row)
+        waits_until = _waits_until(row, state)
+        if waits_until > self._clock.now_ms():
+            self._events.append(Withdraw(row["id"]))
+            heapq.heappush(self._due, (waits_until, row["id"]))
+        elif state is JobState.QUEUED:
+            self._events.append(self._asked(row))
         else:
-            spec = _spec(row)
-            order = (-spec.queue.priority, row["number"])
-            self._apply(Submit(row["id"], order, asks_of(spec)))
+            self._events.append(Withdraw(row["id"]))
+            if waits_until:  # a held job whose time has come
+                await self._write(waiting.release, row["id"], "its time has come")
 
     async def _hold(self, row: Row) -> None:
         """Another server, or a write whose outcome we did not learn, has started it."""
@@ -214,42 +348,52 @@ class Admit:
 
     def _restore(self, row: Row, held: Row) -> None:
         self._fences[row["id"]] = held["number"]
-        placed = _placement(held["placement"])
-        self._apply(Restore(row["id"], asks_of(_spec(row)), placed))
+        leaving = row["wish"] == "preempt"
+        self._events.append(
+            Restore(
+                self._asked(row),
+                asking.seats_of(held["placement"], self._gpu_ids),
+                started_ms=held["created_ms"],
+                leaving=leaving,
+                leaving_for=(row["wish_for"] or "") if leaving else "",
+            )
+        )
 
     def _release(self, job_id: str) -> None:
-        """What it holds is free, and what was decided on it and not yet written is void."""
-        self._decisions = [d for d in self._decisions if d.job_id != job_id]
-        self._fences.pop(job_id, None)
-        self._apply(Release(job_id))
+        """What it holds is free."""
+        self._resizing.pop(job_id, None)
+        if self._fences.pop(job_id, None) is not None:
+            self._events.append(Release(job_id))
 
-    def _carry_out(self, conn: Connection, job_id: str) -> Row | None:
-        self._guard(conn)
-        job = moves.load(conn, job_id)
-        state, wish = JobState(job["state"]), job["wish"]
-        if state not in (JobState.QUEUED, JobState.HELD) or not wish:
-            return job if state not in LIVE else None
-        now, reason = self._clock.now_ms(), job["wish_reason"] or ""
-        done: dict[str, Any] = {"wish": None, "wish_reason": None, "wish_now": 0}
-        if wish == "cancel":
-            return moves.move(
-                conn, job, JobState.CANCELLED, owner="admit", reason=reason, now_ms=now,
-                outcome="cancelled", expires_ms=expiry(job, now, self._ttl_ms), **done,
-            )  # fmt: skip
-        if wish == "hold" and state is JobState.QUEUED:
-            return moves.move(
-                conn, job, JobState.HELD, owner="admit", reason=reason, now_ms=now, **done
-            )
-        if wish == "release" and state is JobState.HELD:
-            return moves.move(
-                conn, job, JobState.QUEUED, owner="admit", reason=reason or "released", now_ms=now,
-                lost_nodes=[], stale_restarts=0, not_before_ms=0, **done,
-            )  # fmt: skip
-        if wish == "release":  # a backoff is cut short
-            done["not_before_ms"] = 0
-        return moves.note(
-            conn, job, "note", reason=f"{wish}: nothing to do while {state}", now_ms=now, **done
-        )
+    def _asked(self, row: Row) -> Submit:
+        spec = JobSpec.model_validate(row["spec"])
+        expected = None if spec.limits.time is None else spec.limits.time + spec.limits.grace
+        if expected is None:
+            expected = self._histories.expect(row["project"], row["user"], _likeness(spec))
+        return asking.submit_of(row, spec, expected)
+
+    def _learn(self, row: Row) -> None:
+        """Only from those that ended well by themselves: others ran as long as something let
+        them."""
+        if row["started_ms"] is not None and row["ended_ms"] is not None:
+            spec = JobSpec.model_validate(row["spec"])
+            ran = max(1, row["ended_ms"] - row["started_ms"])
+            self._histories.ended(row["project"], row["user"], _likeness(spec), ran)
+
+    async def _follow(self, ids: Sequence[str] | None = None) -> None:
+        """Jobs that wait for others which are over; `ids`: some that either may be among."""
+        over = await self._store.read(lambda conn: dependencies.overdue(conn, ids))
+        for at in range(0, len(over), _TOGETHER):
+            await self._write(waiting.meet, over[at : at + _TOGETHER])
+
+    async def _write(self, fn: Callable[..., T], *words: Any) -> T:
+        """A transaction of `waiting`, if this server leads."""
+
+        def write(conn: Connection) -> T:
+            self._guard(conn)
+            return fn(conn, *words, self._clock.now_ms(), self._ttl_ms)
+
+        return await self._store.write(write)
 
     async def _wake_due(self) -> None:
         now = self._clock.now_ms()
@@ -257,83 +401,133 @@ class Admit:
         while self._due and self._due[0][0] <= now:
             due.append(heapq.heappop(self._due)[1])
         if due:
-            for row in await self._store.read(lambda conn: _rows(conn, due)):
-                await self._settle(row)
+            await self._settle(await self._store.read(lambda conn: _rows(conn, due)))
 
-    async def _commit(self) -> None:
-        """Write the starts that the core decided; one that no longer holds is taken back."""
-        decisions, self._decisions = self._decisions, []
+    # Deciding and committing
 
-        async def one(decision: Start) -> None:
-            try:
-                fence = await self._store.write(lambda conn: self._start(conn, decision))
-            except Fenced:
-                raise  # another server leads: nothing here is ours to settle
-            except Conflict:
-                self._release(decision.job_id)
-                for row in await self._store.read(lambda conn: _rows(conn, [decision.job_id])):
-                    await self._settle(row)
-            else:
-                failpoints.passing("after-start-commit")
-                self._fences[decision.job_id] = fence
-                self._started(decision.job_id)
+    def _decide(self) -> list[Decision]:
+        assert self._core is not None
+        events, self._events = self._events, []
+        return self._core.apply(events, self._clock.now_ms())
 
-        if len(decisions) == 1:
-            await one(decisions[0])
+    async def _commit(self, decisions: Sequence[Decision]) -> None:
+        """Write what the core decided; one that no longer holds is taken back. All are waited
+        for, so that none goes on over a core that was built anew meanwhile."""
+        tasks = [
+            self._one(decision) for decision in decisions if not isinstance(decision, Promise)
+        ]
+        if len(tasks) == 1:
+            await tasks[0]
             return
-        # All are waited for, so that none goes on over a core that was built anew meanwhile.
-        written = await asyncio.gather(*map(one, decisions), return_exceptions=True)
+        written = await asyncio.gather(*tasks, return_exceptions=True)
         for error in written:
             if error is not None:
                 raise error
 
-    def _start(self, conn: Connection, decision: Start) -> int:
+    async def _one(self, decision: Decision) -> None:
+        job_id = decision.job_id
+        try:
+            match decision:
+                case Start(seats=seats, reason=reason):
+                    failpoints.passing("before-start-commit")
+                    fence = await self._store.write(
+                        lambda conn: self._start(conn, job_id, seats, reason)
+                    )
+                    failpoints.passing("after-start-commit")
+                    self._fences[job_id] = fence
+                case Preempt(beneficiary=beneficiary, reason=reason):
+                    await self._store.write(
+                        lambda conn: self._wish(conn, job_id, "preempt", reason, beneficiary)
+                    )
+                    failpoints.passing("after-preempt-commit")
+                case Resize(seats=seats, reason=reason):
+                    await self._store.write(
+                        lambda conn: self._wish(conn, job_id, "resize", reason, "")
+                    )
+                    self._resizing[job_id] = seats
+                case _:
+                    return
+        except Fenced:
+            raise  # another server leads: nothing here is ours to settle
+        except (Conflict, NotFound):
+            self._fences.setdefault(job_id, 0)  # whatever the core gave it is free again
+            self._release(job_id)
+            await self._settle(await self._store.read(lambda conn: _rows(conn, [job_id])))
+        else:
+            self._started(job_id)
+
+    def _start(self, conn: Connection, job_id: str, seats: Sequence[Seat], reason: str) -> int:
         self._guard(conn)
-        job = moves.load(conn, decision.job_id)
+        job = moves.load(conn, job_id)
         if job["state"] != JobState.QUEUED or job["wish"]:
             raise Conflict("it is no longer waiting")
-        names = sorted({placed.node for placed in decision.placement})
+        names = sorted({seat.node for seat in seats})
         attempt = {
             **self._new_attempt(),
             "engine": self._engine_of.get(names[0], "local"),
-            "placement": [placed.model_dump() for placed in decision.placement],
+            "placement": asking.placed_of(seats, self._gpu_ids),
         }
         where = names[0] if len(names) == 1 else f"{len(names)} nodes"
-        job, _ = moves.start_attempt(
-            conn, job, attempt, reason=f"placed on {where}", now_ms=self._clock.now_ms()
-        )
+        told = f"placed on {where}" + ("" if reason == "its turn" else f"; {reason}")
+        job, _ = moves.start_attempt(conn, job, attempt, reason=told, now_ms=self._clock.now_ms())
         return int(job["fence"])
 
-    def _apply(self, event: Any) -> None:
-        assert self._core is not None
-        self._decisions += self._core.apply(event)
+    async def _start_again(self, row: Row) -> None:
+        """It was stopped to be given other seats, which the core has kept for it."""
+        seats = self._resizing.pop(row["id"])
+        self._events.append(Resized(row["id"]))
+        await self._one(Start(row["id"], seats, f"resized to {len(seats)} members"))
+
+    def _wish(
+        self, conn: Connection, job_id: str, wish: str, reason: str, beneficiary: str
+    ) -> None:
+        """Of a job that runs: reconcile stops it, and it waits again."""
+        self._guard(conn)
+        job = moves.load(conn, job_id)
+        if job["state"] not in LIVE:
+            raise Conflict("it does not run any more")
+        if job["wish"]:
+            return  # it is ending already
+        reason = self._named(reason, job_id)
+        columns: Row = {"wish": wish, "wish_reason": reason, "wish_now": 0}
+        if wish == "preempt":
+            columns |= {"wish_for": beneficiary, "preemptions": job["preemptions"] + 1}
+        moves.note(
+            conn, job, "wished", reason=reason, now_ms=self._clock.now_ms(),
+            data={"wish": wish, "for": beneficiary, "by": "scheduler"}, **columns,
+        )  # fmt: skip
 
 
 _COLUMNS = (
-    jobs.c.id, jobs.c.number, jobs.c.state, jobs.c.wish, jobs.c.spec, jobs.c.not_before_ms,
-    jobs.c.fence,
+    jobs.c.id, jobs.c.number, jobs.c.name, jobs.c.state, jobs.c.wish, jobs.c.wish_for,
+    jobs.c.spec, jobs.c.not_before_ms, jobs.c.fence, jobs.c.queue, jobs.c.priority,
+    jobs.c.order_ms, jobs.c.kind, jobs.c.preemptions, jobs.c.started_ms, jobs.c.ended_ms,
+    projects.c.name.label("project"), users.c.name.label("user"),
 )  # fmt: skip
-_PLACEMENTS = select(attempts.c.job_id, attempts.c.number, attempts.c.placement).join_from(
-    attempts, jobs, (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.fence)
+_JOBS: Select[Any] = (
+    select(*_COLUMNS)
+    .join(projects, projects.c.id == jobs.c.project_id)
+    .join(users, users.c.id == jobs.c.user_id)
 )
-
-
-def expiry(job: Row, now_ms: int, ttl_ms: int) -> int:
-    """When a job that ends now may be removed: its own `ttl`, or the server's."""
-    own = JobSpec.model_validate(job["spec"]).ttl
-    return now_ms + (ttl_ms if own is None else own)
+_ROWS = _JOBS.where(jobs.c.id.in_(bindparam("ids", expanding=True))).order_by(jobs.c.number)
+_PLACEMENTS = select(
+    attempts.c.job_id, attempts.c.number, attempts.c.placement, attempts.c.created_ms
+).join_from(attempts, jobs, (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.fence))
 
 
 def _rows(conn: Connection, ids: Iterable[str]) -> list[Row]:
-    found = conn.execute(
-        select(*_COLUMNS).where(jobs.c.id.in_(sorted(ids))).order_by(jobs.c.number)
-    )
-    return [dict(row) for row in found.mappings()]
+    return [dict(row) for row in conn.execute(_ROWS, {"ids": sorted(ids)}).mappings()]
 
 
-def _placement(raw: Sequence[Any]) -> tuple[Placed, ...]:
-    return tuple(Placed.model_validate(placed) for placed in raw)
+def _waits_until(row: Row, state: JobState) -> int:
+    """0: it waits for no time."""
+    if state is JobState.QUEUED:
+        return int(row["not_before_ms"])
+    if state is JobState.HELD and not row["spec"].get("hold"):
+        return waiting.begin(row)
+    return 0
 
 
-def _spec(row: Row) -> JobSpec:
-    return JobSpec.model_validate(row["spec"])
+def _likeness(spec: JobSpec) -> str:
+    """By the name its user gave it: an invented one says nothing."""
+    return likeness(spec.name or "", spec.run)

@@ -80,7 +80,12 @@ class Over:
 
 Step = Launch | Gathered | Started | Tell | Kill | Over
 
-_WISHED = {"cancel": Outcome.CANCELLED, "restart": Outcome.PREEMPTED, "preempt": Outcome.PREEMPTED}
+_WISHED = {
+    "cancel": Outcome.CANCELLED,
+    "restart": Outcome.PREEMPTED,
+    "preempt": Outcome.PREEMPTED,
+    "resize": Outcome.PREEMPTED,
+}
 
 
 def decide(now: Situation, now_ms: int) -> list[Step]:

@@ -1,4 +1,9 @@
-"""Removes finished jobs whose time is over, a few at a time so that nobody waits for it."""
+"""Removes finished jobs whose time is over, in the gaps between what others write.
+
+A job's rows lie all over a large file, so its removal takes a writer's time and many pages. While
+others write it takes one batch in a hundred times as long as that took: a submit hardly ever meets
+it, and it makes headway all the same.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +33,11 @@ log = logging.getLogger("windlass.expire")
 _BATCH = 50
 """At most so many jobs in one transaction."""
 _WRITE_SECONDS = 0.003
-"""How long one should take: a submit that comes meanwhile waits for it."""
-_SHARE = 0.15
-"""Of the time: the rest is left to others."""
+"""How long its deletes should take: a submit that comes meanwhile waits for them."""
+_SHARE, _BUSY_SHARE = 0.3, 0.01
+"""Of the time: when nobody else writes, and when others do."""
+_QUIET_SECONDS = 0.05
+"""Without a write of others for so long, nobody is thought to be about to come."""
 _AGAIN_MS = 60_000
 _EVENT_AGE_MS = 7 * DAY_MS
 
@@ -72,11 +79,17 @@ class Expire:
             if not ids:
                 return _AGAIN_MS
             await self._tracking.write(partial(runs.forget, job_ids=ids))
-            writing = time.monotonic()
-            await self._store.write(partial(self._remove, ids=ids))
-            slow = time.monotonic() - writing > _WRITE_SECONDS
+            took = await self._store.write(partial(self._remove, ids=ids))
+            slow = took > _WRITE_SECONDS
             self._size = max(1, self._size // 2) if slow else min(_BATCH, self._size + 1)
-            await asyncio.sleep((time.monotonic() - began) * (1 / _SHARE - 1))
+            await self._leave_room(time.monotonic() - began)
+
+    async def _leave_room(self, spent: float) -> None:
+        """Let others write, after so much time was taken from them."""
+        latest = time.monotonic() + spent * (1 / _BUSY_SHARE - 1)
+        await asyncio.sleep(max(spent * (1 / _SHARE - 1), _QUIET_SECONDS))
+        while time.monotonic() < latest and self._store.quiet_seconds() < _QUIET_SECONDS:
+            await asyncio.sleep(_QUIET_SECONDS)
 
     async def _remove_files(self, job_id: str, attempt_ids: list[str]) -> bool:
         """False when something of the job is still there: it is left for the next time."""
@@ -122,9 +135,12 @@ class Expire:
         """Events of no job (nodes, removals) go with nobody: they go by age."""
         return events.c.job_id.is_(None), events.c.at_ms < self._clock.now_ms() - _EVENT_AGE_MS
 
-    def _remove(self, conn: Connection, ids: list[str]) -> None:
+    def _remove(self, conn: Connection, ids: list[str]) -> float:
+        """The seconds that it took."""
+        began = time.monotonic()
         self._guard(conn)
         service.remove_rows(conn, ids, self._clock.now_ms())
+        return time.monotonic() - began
 
 
 def _next_expiry(conn: Connection) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -34,14 +35,16 @@ def finish_rules(framework: str, spec: JobSpec) -> dict[str, str]:
     return {name: role.finish or usual.get(name, "all") for name, role in spec.roles.items()}
 
 
-def finish(job: Row, spec: JobSpec) -> tuple[dict[str, str], int]:
-    """Each role's finish rule, and how many processes decide the end."""
+def finish(job: Row, spec: JobSpec, placement: Sequence[Row]) -> tuple[dict[str, str], int]:
+    """Each role's finish rule, and how many processes of this placement (an elastic gang may be
+    smaller than its job file says) decide the end."""
+    sizes = Counter(placed["role"] for placed in placement)
     rules = finish_rules(job["framework"], spec)
     deciding = 0
-    for name, role in spec.roles.items():
+    for name in spec.roles:
         if rules[name] == "never":
             continue
-        count = 1 if rules[name] == "first" else role.count
+        count = 1 if rules[name] == "first" else sizes[name]
         deciding += count * _processes(job, spec, name)
     return rules, deciding
 

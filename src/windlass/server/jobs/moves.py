@@ -16,12 +16,12 @@ from windlass.core.errors import Conflict, NotFound
 from windlass.core.jobs import ATTEMPTS, JOBS, AttemptState, JobState
 from windlass.server import feed
 from windlass.server.jobs.tables import attempts, jobs, workers
+from windlass.server.store.prepared import Prepared
 
 Row = dict[str, Any]
 
 # Made once and given their values when run: a statement built around its values costs more to
 # build, and to find among the compiled ones, than to run.
-_INSERT_JOB = insert(jobs).returning(jobs.c.number)
 _INSERT_ATTEMPT = insert(attempts)
 _INSERT_WORKER = insert(workers)
 _LOAD_JOB = select(jobs).where(jobs.c.id == bindparam("job")).with_for_update()
@@ -34,6 +34,9 @@ _UPDATE_JOB = update(jobs).where(
 _UPDATE_ATTEMPT = update(attempts).where(
     attempts.c.id == bindparam("row"), attempts.c.state == bindparam("expected")
 )
+
+
+_CREATE = Prepared(insert(jobs).inline())
 
 
 def load(conn: Connection, job_id: str) -> Row:
@@ -49,14 +52,18 @@ def load_attempt(conn: Connection, job_id: str, number: int) -> Row | None:
     return None if row is None else dict(row)
 
 
-def create(conn: Connection, columns: Row, *, now_ms: int, reason: str) -> Row:
+def created(columns: Row, now_ms: int, reason: str) -> Row:
+    """A new job's row as `create` will write it."""
+    queued_ms = now_ms if columns["state"] == JobState.QUEUED else None
+    return {
+        **columns, "revision": 1, "submitted_ms": now_ms, "queued_ms": queued_ms, "reason": reason,
+    }  # fmt: skip
+
+
+def create(conn: Connection, row: Row) -> None:
     """A new job with its first event."""
-    row = {**columns, "revision": 1, "submitted_ms": now_ms, "reason": reason}
-    if row["state"] == JobState.QUEUED:
-        row["queued_ms"] = now_ms
-    row["number"] = conn.execute(_INSERT_JOB, row).scalar_one()
-    _append(conn, row, "submitted", now_ms, reason, {"to": row["state"]})
-    return row
+    _CREATE.run(conn, row)
+    _append(conn, row, "submitted", row["submitted_ms"], row["reason"], {"to": row["state"]})
 
 
 def move(

@@ -151,7 +151,7 @@ def follow(
         return Follow(JobState.SUCCEEDED, verdict.reason, failures, 0)
     if outcome is Outcome.CANCELLED or wish == "cancel":
         return Follow(JobState.CANCELLED, verdict.reason, failures, stale_restarts)
-    if outcome is Outcome.PREEMPTED or wish in ("restart", "preempt"):
+    if outcome is Outcome.PREEMPTED or wish in ("restart", "preempt", "resize"):
         return Follow(JobState.QUEUED, verdict.reason, failures, 0)
     rule = matching_rule(retry, verdict)
     if rule is None:

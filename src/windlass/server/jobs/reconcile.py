@@ -23,7 +23,6 @@ from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, 
 from windlass.server import failpoints
 from windlass.server.clock import Clock
 from windlass.server.jobs import gangs, moves, orders, policy
-from windlass.server.jobs.admit import expiry
 from windlass.server.jobs.decide import (
     Gathered,
     Kill,
@@ -37,6 +36,7 @@ from windlass.server.jobs.decide import (
     next_due_ms,
 )
 from windlass.server.jobs.tables import attempts, jobs, workers
+from windlass.server.jobs.waiting import expiry
 from windlass.server.nodes import service as node_service
 from windlass.server.store.base import Store
 
@@ -44,6 +44,8 @@ log = logging.getLogger("windlass.reconcile")
 Row = dict[str, Any]
 _AT_ONCE = 32
 _SWEEP_MS = 5_000
+_REPORTS_MS = 500
+"""On PostgreSQL workers report to any server, and only the one they report to is told."""
 
 
 class Reconcile:
@@ -72,6 +74,7 @@ class Reconcile:
         self._hinted: set[str] = set()
         self._due: dict[str, int] = {}
         self._swept_ms: int | None = None
+        self._asked_ms = 0
 
     def hint(self, job_id: str) -> None:
         """Look at this job soon."""
@@ -80,7 +83,7 @@ class Reconcile:
 
     async def turn(self) -> int:
         """One round over the hinted jobs, or over all live ones. Returns the ms until the next."""
-        now = self._clock.now_ms()
+        now, several = self._clock.now_ms(), self._store.dialect == "postgresql"
         ids, self._hinted = self._hinted, set()
         ids |= {job_id for job_id, due in self._due.items() if due <= now}
         if self._swept_ms is None or now - self._swept_ms >= _SWEEP_MS:
@@ -88,6 +91,9 @@ class Reconcile:
             live = set(await self._store.read(_live_ids))
             self._due = {job_id: due for job_id, due in self._due.items() if job_id in live}
             ids |= live
+        elif several and now - self._asked_ms >= _REPORTS_MS:
+            self._asked_ms = now
+            ids |= set(await self._store.read(_reported_ids))
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(job_id: str) -> None:
@@ -102,6 +108,8 @@ class Reconcile:
                 if error is not None:
                     raise error
         soon = min(self._due.values(), default=now + _SWEEP_MS)
+        if several:
+            soon = min(soon, self._asked_ms + _REPORTS_MS)
         return max(0, min(soon, self._swept_ms + _SWEEP_MS) - self._clock.now_ms())
 
     async def _look(self, job_id: str) -> None:
@@ -153,7 +161,7 @@ class Reconcile:
         ending = attempt["state"] == AttemptState.ENDING
         if wanted and (attempt["launched_ms"] is not None or ending):
             seen = await engine.observe(wanted)
-        finish, deciding = gangs.finish(job, spec)
+        finish, deciding = gangs.finish(job, spec, attempt["placement"])
         return Situation(job, attempt, members, {s.node: s for s in seen}, spec, finish, deciding)
 
     async def _take(self, at: Situation, step: Step) -> Situation:
@@ -350,6 +358,7 @@ class Reconcile:
             "failures": then.failures, "stale_restarts": then.stale_restarts,
             "lost_nodes": then.lost_nodes, "outcome": verdict.outcome.value,
             "exit_code": verdict.exit_code, "wish": None, "wish_reason": None, "wish_now": 0,
+            "wish_for": None,
         }  # fmt: skip
         if after is not None and (before is None or after > before):
             columns["step"] = after
@@ -406,6 +415,25 @@ class Reconcile:
 
 def _live_ids(conn: Connection) -> list[str]:
     return list(conn.execute(select(jobs.c.id).where(jobs.c.state.in_(sorted(LIVE)))).scalars())
+
+
+def _reported_ids(conn: Connection) -> list[str]:
+    """Of live jobs those whose workers have said what their attempt does not show yet."""
+    return list(conn.execute(_REPORTED).scalars())
+
+
+_REPORTED = (
+    select(jobs.c.id)
+    .join(attempts, (attempts.c.job_id == jobs.c.id) & (attempts.c.number == jobs.c.fence))
+    .join(workers, workers.c.attempt_id == attempts.c.id)
+    .where(
+        jobs.c.state.in_(sorted(LIVE)),
+        workers.c.record.is_not(None)
+        | ((attempts.c.state == "launching") & workers.c.registered_ms.is_not(None))
+        | ((jobs.c.state == "starting") & workers.c.started_ms.is_not(None)),
+    )
+    .distinct()
+)
 
 
 def _live_attempts(conn: Connection, ids: Sequence[str]) -> set[str]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -13,7 +14,6 @@ from fastapi import APIRouter, Depends, Header, Path, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 from sqlalchemy import Connection, select
-from sqlalchemy.exc import IntegrityError
 
 from windlass.core.access import Right
 from windlass.core.errors import Conflict, InvalidInput, Unavailable
@@ -34,6 +34,7 @@ from windlass.server.jobs.tables import workers
 from windlass.server.jobs.why import Why, why
 from windlass.server.logs import reader
 from windlass.server.parts import Parts, Wired
+from windlass.server.queues import service as queues
 from windlass.server.runs import service as runs
 
 T = TypeVar("T")
@@ -126,36 +127,32 @@ async def submit(
     call: Write,
     parts: Wired,
     body: Annotated[SubmitBody, Depends(json_body(SubmitBody))],
-    response: Response,
     key: Key = None,
 ) -> Any:
     """Accept a job; durable when answered. The same key with the same body gives the first
     answer again."""
     _own_project(call, body.spec)
-    framework = service.check(body.spec, await parts.nodes.ready())
+    framework = service.check(body.spec, await parts.fits.now())
     if body.dry_run:
+        await parts.store.read(lambda conn: queues.known(conn, body.spec.queue.name))
         call.changed_nothing()
         found = DryRun(
-            spec=body.spec, framework=framework, fits=True, starts=_starts(parts, body.spec)
+            spec=body.spec, framework=framework, fits=True, starts=_starts(call, parts, body.spec)
         )
         return JSONResponse(found.model_dump(mode="json"))
-    raw = body.model_dump(mode="json")
-    digest = service.digest_of(raw)
+    digest = service.digest_of(call.asked)
     now = parts.clock.now_ms()
-    answer, new = await _accept(
-        parts,
+    accepted = await parts.store.write(
         _spending(
             call,
             lambda conn: service.submit(
-                conn, call.principal, body.spec, framework, key=key, digest=digest, now_ms=now,
-                raw=raw["spec"],
+                conn, call.principal, body.spec, framework, key=key, digest=digest, now_ms=now
             ),
         )
-    )  # fmt: skip
+    )
     failpoints.passing("after-submit-commit")
-    if not new:
-        response.headers["Idempotent-Replay"] = "true"
-    return Response(json.dumps(answer), 201, response.headers, "application/json")
+    headers = None if accepted.new else {"Idempotent-Replay": "true"}
+    return Response(accepted.answer, 201, headers, "application/json")
 
 
 @router.get("", response_model=JobPage)
@@ -214,7 +211,9 @@ async def explain_job(call: Read, parts: Wired, ref: JobRef) -> Why:
         return job, attempts, [dict(row) for row in mine], hung
 
     job, attempts, mine, hung = await parts.store.read(look)
-    waiting = parts.admit.why(job["id"])
+    waiting, promise = parts.admit.why(job["id"]), parts.admit.promise(job["id"])
+    if waiting is not None and promise is not None:
+        waiting = replace(waiting, expected_start_ms=promise.start_ms)
     return why(job, attempts, mine, hung, waiting, parts.clock.now_ms())
 
 
@@ -281,11 +280,10 @@ async def rerun(
         JobSpec.model_validate(found["spec"]), dict(body.params), dict(body.changes)
     )
     _own_project(call, spec)
-    framework = service.check(spec, await parts.nodes.ready())
+    framework = service.check(spec, await parts.fits.now())
     digest = service.digest_of({"rerun": found["id"], **body.model_dump(mode="json")})
     now = parts.clock.now_ms()
-    answer, _ = await _accept(
-        parts,
+    accepted = await parts.store.write(
         _spending(
             call,
             lambda conn: service.submit(
@@ -294,7 +292,7 @@ async def rerun(
             ),
         )
     )  # fmt: skip
-    return Response(json.dumps(answer), 201, media_type="application/json")
+    return Response(accepted.answer, 201, media_type="application/json")
 
 
 @router.delete("/{ref}", status_code=204)
@@ -545,15 +543,6 @@ async def _forget(engine: Engine, attempt_id: str) -> None:
     await engine.forget(attempt_id)
 
 
-async def _accept(parts: Parts, submit: Callable[[Connection], T]) -> T:
-    """Run a submit. When another with the same key was faster by a moment (PostgreSQL), again:
-    then it is a replay."""
-    try:
-        return await parts.store.write(submit)
-    except IntegrityError:
-        return await parts.store.write(submit)
-
-
 def _spending(call: Call, fn: Callable[[Connection], T]) -> Callable[[Connection], T]:
     def write(conn: Connection) -> T:
         spend(conn, call)
@@ -590,5 +579,7 @@ def _state(word: str) -> JobState:
         raise InvalidInput(f"state: no state {word!r}; known: {known}") from None
 
 
-def _starts(parts: Parts, spec: JobSpec) -> str:
-    return "now" if parts.admit.could_start(spec) else "waits for other jobs"
+def _starts(call: Call, parts: Parts, spec: JobSpec) -> str:
+    who = call.principal
+    now = parts.admit.could_start(spec, who.project_name, who.user_name)
+    return "now" if now else "waits for other jobs"

@@ -9,12 +9,23 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Select, bindparam, delete, func, insert, select
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Delete,
+    Select,
+    bindparam,
+    delete,
+    func,
+    select,
+    text,
+)
 
 from windlass.contracts import registry
 from windlass.core.access import Principal
@@ -26,33 +37,53 @@ from windlass.core.errors import (
     KeyReused,
     NeverFits,
     NotFound,
+    Unavailable,
 )
 from windlass.core.explain import explain
 from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState
-from windlass.core.resources import Node
-from windlass.scheduler.core import never_fits
+from windlass.core.parameters import change_spec
 from windlass.server import feed
 from windlass.server.access.tables import projects, users
 from windlass.server.bundles.tables import bundles
+from windlass.server.clock import stamp
 from windlass.server.events.tables import events
-from windlass.server.jobs import gangs, moves, naming, views
-from windlass.server.jobs.admit import asks_of
+from windlass.server.jobs import dependencies, gangs, moves, naming, views
+from windlass.server.jobs.fitting import Fitting
 from windlass.server.jobs.tables import attempts, checkpoints, idempotency, jobs, orders, workers
+from windlass.server.jobs.tables import dependencies as waits
+from windlass.server.queues import service as queues
+from windlass.server.store.metadata import JsonText
+from windlass.server.store.prepared import Prepared
 
 Row = dict[str, Any]
-_choose = random.SystemRandom()
-_KEEP_KEY = insert(idempotency)
+_choose = random.Random()  # seeded by the system; names are no secrets
+_SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_KEEP_KEY = Prepared(
+    text(
+        "INSERT INTO idempotency (project_id, key, digest, status, answer, job_id)"
+        " VALUES (:project_id, :key, :digest, 201, :answer, :job_id)"
+        " ON CONFLICT (project_id, key) DO NOTHING"
+    )
+)
 _OF_KEY = select(idempotency.c.digest, idempotency.c.answer, idempotency.c.job_id).where(
     idempotency.c.project_id == bindparam("project"), idempotency.c.key == bindparam("key")
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    job_id: str
+    answer: str
+    """A `JobView` as JSON: what the first call with this key was told."""
+    new: bool
+
+
 def digest_of(request: Any) -> str:
-    text = json.dumps(request, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Of a JSON value, whatever the order of its keys."""
+    return hashlib.sha256(_SORTED.encode(request).encode()).hexdigest()
 
 
-def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
+def check(spec: JobSpec, fitting: Fitting | None) -> str:
     """What can be said against a spec without the database; returns the framework."""
     if refused := not_yet(spec):
         raise InvalidInput(
@@ -64,10 +95,12 @@ def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
         )
     framework = spec.framework or "python"
     try:
-        taken = registry.refused(framework, _variables(spec))
+        contract = gangs.contract(framework)
     except registry.UnknownFramework as err:
         raise InvalidInput(f"framework: {err}") from err
-    if wrong := gangs.contract(framework).problems(gangs.counts(spec)):
+    names = _variables(spec)
+    taken = registry.refused(framework, names) if names else []
+    if wrong := contract.problems(gangs.counts(spec)):
         raise InvalidInput(f"roles: {'; '.join(wrong)}")
     if wrong := gangs.command_problems(framework, spec):
         raise InvalidInput(f"run: {'; '.join(wrong)}")
@@ -76,7 +109,7 @@ def check(spec: JobSpec, nodes: Sequence[Node]) -> str:
             f"environment.vars: {', '.join(taken)} set by the platform for framework {framework}",
             hint="take them out: the script finds them in its environment",
         )
-    why = never_fits(asks_of(spec), nodes) if nodes else None
+    why = fitting.never(spec) if fitting is not None else None
     if why is not None:
         raise NeverFits(
             f"this gang can never start: {why}", hint="ask for less, see `windlass node ls`"
@@ -98,7 +131,6 @@ def not_yet(spec: JobSpec) -> list[str]:
         "metrics.parse": bool(spec.metrics.parse),
         "limits.cost": spec.limits.cost is not None,
         "on_member_loss: continue": spec.on_member_loss == "continue",
-        "queue.name": spec.queue.name != "default",
         "isolation.level": spec.isolation.level > 0,
         "isolation.network": spec.isolation.network != "host",
         "notify": bool(spec.notify.on or spec.notify.to),
@@ -116,14 +148,40 @@ def submit(
     digest: str,
     now_ms: int,
     rerun_of: str | None = None,
-    raw: Row | None = None,
-) -> tuple[Row, bool]:
-    """(the answer, whether it is new). Raises KeyReused, BundleMissing. `raw` is the spec as
-    JSON, from a caller who has it."""
+) -> Accepted:
+    """Raises KeyReused, BundleMissing. The key goes first, with the answer to come: if it is
+    there already, that is what is answered."""
+    job_id = uuid4().hex
+    after = [_dependency(conn, who, ref) for ref in spec.after]
+    held = _held_for(spec, after, now_ms)
+    columns: Row = {
+        "id": job_id,
+        "project_id": who.project_id,
+        "user_id": who.user_id,
+        "name": spec.name or naming.invent(_choose),
+        "state": (JobState.HELD if held else JobState.QUEUED).value,
+        "framework": framework,
+        "queue": spec.queue.name,
+        "priority": spec.queue.priority,
+        "order_ms": now_ms,
+        "kind": spec.work,
+        "members": sum(role.count for role in spec.roles.values()),
+        "gpus": sum(role.count * role.gpus for role in spec.roles.values()),
+        "bundle": spec.code.bundle,
+        "rerun_of": rerun_of,
+        "wish": None, "wish_now": 0, "fence": 0, "failures": 0, "stale_restarts": 0,
+        "preemptions": 0, "not_before_ms": 0, "lost_nodes": [],
+    }  # fmt: skip
+    row = moves.created(columns, now_ms, held)
+    answer = views.new_job(row, who, spec).model_dump_json()
     if key is not None:
-        known = replayed(conn, who, key, digest)
-        if known is not None:
-            return known, False
+        kept = {
+            "project_id": who.project_id, "key": key, "digest": digest, "answer": answer,
+            "job_id": job_id,
+        }  # fmt: skip
+        if _KEEP_KEY.run(conn, kept).rowcount != 1:
+            return replayed(conn, who, key, digest)
+    queues.require(conn, spec.queue.name)
     bundle = spec.code.bundle
     if bundle is not None and not _bundle_complete(conn, who, bundle):
         raise BundleMissing(
@@ -131,59 +189,42 @@ def submit(
             hint="upload it, then submit again",
             digest=bundle,
         )
-    job_id = uuid4().hex
-    row = moves.create(
-        conn,
-        {
-            "id": job_id,
-            "project_id": who.project_id,
-            "user_id": who.user_id,
-            "name": spec.name or naming.invent(_choose),
-            "state": (JobState.HELD if spec.hold else JobState.QUEUED).value,
-            "framework": framework,
-            "spec": raw or spec.model_dump(mode="json"),
-            "members": sum(role.count for role in spec.roles.values()),
-            "gpus": sum(role.count * role.gpus for role in spec.roles.values()),
-            "bundle": bundle,
-            "rerun_of": rerun_of,
-            "wish": None, "wish_now": 0, "fence": 0, "failures": 0, "stale_restarts": 0,
-            "not_before_ms": 0, "lost_nodes": [],
-        },
-        now_ms=now_ms,
-        reason="held: waits for a release" if spec.hold else "",
-    )  # fmt: skip
-    blank = dict.fromkeys(
-        ("engine", "started_ms", "ended_ms", "exit_code", "outcome", "step", "done", "total")
-    )
-    blank["queued_ms"] = None
-    full = {**blank, **row, "project": who.project_name, "user": who.user_name}
-    answer = views.job_view(full).model_dump(mode="json")
-    if key is not None:
-        conn.execute(
-            _KEEP_KEY,
-            {
-                "project_id": who.project_id,
-                "key": key,
-                "digest": digest,
-                "status": 201,
-                "answer": answer,
-                "job_id": job_id,
-            },
-        )
-    return answer, True
+    moves.create(conn, {**row, "spec": JsonText(spec.model_dump_json())})
+    dependencies.write(conn, job_id, after)
+    return Accepted(job_id, answer, new=True)
 
 
-def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Row | None:
-    """The first answer to this key, if there was one."""
+def _dependency(conn: Connection, who: Principal, ref: str) -> dependencies.After:
+    try:
+        found = find(conn, who, ref)
+    except NotFound as err:
+        raise InvalidInput(
+            f"after: {err}", hint="`windlass ps -a` lists the jobs there are"
+        ) from err
+    return dependencies.After(found["id"], found["name"], JobState(found["state"]))
+
+
+def _held_for(spec: JobSpec, after: Sequence[dependencies.After], now_ms: int) -> str:
+    """What it waits for before it queues; "": nothing."""
+    if spec.hold:
+        return "held: waits for a release"
+    waits = dependencies.waits_for(after)
+    if spec.begin is not None and spec.begin > now_ms:
+        return "; ".join(filter(None, (waits, f"waits until {stamp(spec.begin)}")))
+    return waits
+
+
+def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Accepted:
+    """The first answer to a key that is known."""
     known = conn.execute(_OF_KEY, {"project": who.project_id, "key": key}).mappings().first()
-    if known is None:
-        return None
+    if known is None:  # PostgreSQL: it went, with its job, a moment ago
+        raise Unavailable(f"the idempotency key {key!r} is being removed", retry_after_seconds=1)
     if known["digest"] != digest:
         raise KeyReused(
             f"the idempotency key {key!r} was used for another request (job {known['job_id']})",
             hint="use a new key for a new request",
         )
-    return dict(known["answer"])
+    return Accepted(known["job_id"], json.dumps(known["answer"]), new=False)
 
 
 def _joined() -> Select[Any]:
@@ -337,13 +378,11 @@ def changed(spec: JobSpec, params: Row, changes: Row) -> JobSpec:
     raw = spec.model_dump(mode="json")
     raw.pop("workers")  # the roles say it
     _merge(raw, changes)
-    words = raw["run"]
     for name, value in params.items():
         if name in raw["params"]:
             raw["params"][name] = value
         else:
-            words = _replace_flag(words, name, value)
-    raw["run"] = words
+            raw |= change_spec(raw, name, value)
     try:
         return JobSpec.model_validate(raw)
     except ValidationError as err:
@@ -372,17 +411,26 @@ def remove(conn: Connection, job_id: str, now_ms: int) -> None:
 def remove_rows(conn: Connection, job_ids: Sequence[str], now_ms: int) -> None:
     """Every row of these jobs, children first. Their events go with them, so one of no job's
     own says that they are gone: who has not heard of their end would keep their place for ever."""
-    of_attempts = select(attempts.c.id).where(attempts.c.job_id.in_(job_ids))
-    for table in (orders, workers):
-        conn.execute(delete(table).where(table.c.attempt_id.in_(of_attempts)))
-    for child in (attempts, checkpoints, idempotency, events):
-        conn.execute(delete(child).where(child.c.job_id.in_(job_ids)))
-    conn.execute(delete(jobs).where(jobs.c.id.in_(job_ids)))
+    for statement in _REMOVE:
+        conn.execute(statement, {"ids": list(job_ids)})
     for job_id in job_ids:
         feed.append(
             conn, job_id=None, project_id="", seq=0, attempt=None, kind="removed", at_ms=now_ms,
             state=None, reason="", data={"job": job_id},
         )  # fmt: skip
+
+
+def _removing() -> Iterator[Delete]:
+    ids: BindParameter[Any] = bindparam("ids", expanding=True)
+    of_attempts = select(attempts.c.id).where(attempts.c.job_id.in_(ids))
+    for table in (orders, workers):
+        yield delete(table).where(table.c.attempt_id.in_(of_attempts))
+    for child in (attempts, checkpoints, waits, idempotency, events):
+        yield delete(child).where(child.c.job_id.in_(ids))
+    yield delete(jobs).where(jobs.c.id.in_(ids))
+
+
+_REMOVE = tuple(_removing())
 
 
 def _variables(spec: JobSpec) -> set[str]:
@@ -406,16 +454,3 @@ def _merge(raw: Row, changes: Row) -> None:
             _merge(raw[name], value)
         else:
             raw[name] = value
-
-
-def _replace_flag(words: list[str], name: str, value: Any) -> list[str]:
-    """`--lr 0.1`, `--lr=0.1` or `lr=0.1` with another value; if absent, `--lr 0.1` is added."""
-    flag, text = "--" + name, str(value)
-    for at, word in enumerate(words):
-        bare = word.replace("_", "-") if word.startswith("--") else word
-        if bare == flag.replace("_", "-") and at + 1 < len(words):
-            return [*words[: at + 1], text, *words[at + 2 :]]
-        head, equals, _ = word.partition("=")
-        if equals and head in (flag, name):
-            return [*words[:at], f"{head}={text}", *words[at + 1 :]]
-    return [*words, flag, text]

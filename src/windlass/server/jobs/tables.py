@@ -34,13 +34,20 @@ jobs = Table(
     Column("name", String(40), nullable=False),
     Column("state", String(20), nullable=False),
     Column("reason", Text, nullable=False, default=""),
-    Column("wish", String(20)),  # cancel | restart | preempt | release | delete
+    Column("wish", String(20)),  # cancel | restart | preempt | resize | hold | release | delete
+    Column("wish_for", Id),  # the job for whose sake it is preempted
     Column("wish_reason", Text),
     Column("wish_now", Integer, nullable=False, default=0),
     Column("revision", BigInteger, nullable=False),
     Column("fence", Integer, nullable=False, default=0),
     Column("framework", String(40), nullable=False),
     Column("spec", Json, nullable=False),
+    # What the scheduler orders by: of the spec at first, then as `queue move | priority` say.
+    Column("queue", String(40), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("order_ms", Millis, nullable=False),
+    Column("kind", String(20), nullable=False),  # train | notebook | serve
+    Column("preemptions", Integer, nullable=False, default=0),
     Column("members", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     Column("bundle", String(64)),
@@ -67,6 +74,15 @@ jobs = Table(
         "ix_jobs_unfinished",
         "state",
         "number",
+        sqlite_where=_UNFINISHED,
+        postgresql_where=_UNFINISHED,
+    ),
+    Index(
+        "ix_jobs_queue",
+        "queue",
+        "state",
+        "priority",
+        "order_ms",
         sqlite_where=_UNFINISHED,
         postgresql_where=_UNFINISHED,
     ),
@@ -157,6 +173,16 @@ checkpoints = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("registered_ms", Millis, nullable=False),
     Column("bad", Text),  # why it is not used any more
+)
+
+dependencies = Table(
+    "dependencies",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("after_id", Id, primary_key=True),
+    Column("name", String(40), nullable=False),
+    Column("met", Integer, nullable=False, default=0),  # it has succeeded
+    Index("ix_dependencies_after", "after_id"),
 )
 
 idempotency = Table(

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.core.access import Principal
 from windlass.core.events import EventView
 from windlass.core.jobs import (
     AttemptState,
@@ -19,6 +20,9 @@ from windlass.core.jobs import (
 from windlass.server.clock import iso, stamp
 
 Row = Mapping[str, Any]
+_BLANK = dict.fromkeys(
+    ("engine", "started_ms", "ended_ms", "exit_code", "outcome", "step", "done", "total")
+)
 
 
 def job_fields(row: Row) -> dict[str, Any]:
@@ -35,6 +39,9 @@ def job_fields(row: Row) -> dict[str, Any]:
         "framework": row["framework"],
         "members": row["members"],
         "gpus": row["gpus"],
+        "queue": row["queue"],
+        "priority": row["priority"],
+        "work": row["kind"],
         "engine": row["engine"],
         "attempt": row["fence"],
         "failures": row["failures"],
@@ -54,6 +61,13 @@ def job_fields(row: Row) -> dict[str, Any]:
 
 def job_view(row: Row) -> JobView:
     return JobView.model_construct(**job_fields(row))
+
+
+def new_job(row: Row, who: Principal, spec: JobSpec) -> JobView:
+    """As it is answered at its submit, before there is a row."""
+    words = spec.run or next((role.run for role in spec.roles.values() if role.run), ())
+    names = {"project": who.project_name, "user": who.user_name, "spec": {"run": words}}
+    return job_view({**_BLANK, **row, **names})
 
 
 def job_detail(row: Row, attempts: Sequence[Row]) -> JobDetail:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from windlass.core.jobs import JobState, Outcome
 from windlass.core.strict import Strict
-from windlass.scheduler.core import Reason
+from windlass.scheduler.events import Reason
 from windlass.server.clock import stamp
 
 Row = Mapping[str, Any]
@@ -82,7 +83,35 @@ def _queued(job: Row, last: Row | None, waiting: Reason | None, now_ms: int) -> 
         )
     if waiting is None:
         return "waiting: it is about to be looked at", evidence, f"windlass logs -f {job['name']}"
-    return f"waiting: {waiting.sentence}", evidence, "windlass ps shows what holds the resources"
+    sentence = f"waiting: {waiting.sentence}"
+    if waiting.expected_start_ms is not None and waiting.code != "preempting":
+        sentence += f"; {_starts(waiting.expected_start_ms, now_ms)}"
+    return sentence, evidence, _NEXT.get(waiting.code, _NEXT[""]).format(**job)
+
+
+_NEXT = {
+    "": "windlass queue show {queue} draws the line and what holds the resources",
+    "paused": "windlass queue resume {queue}",
+    "waiting-quota": "windlass quota show {project}",
+    "exceeds-max": "windlass rerun {name} with less, or windlass quota show {project}",
+}
+
+
+def _starts(at_ms: int, now_ms: int) -> str:
+    """In the words of a person; the zone is said, as who reads it may be elsewhere."""
+    left = at_ms - now_ms
+    if left <= 1_000:
+        return "it should start any moment"
+    at, now = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (at_ms, now_ms))
+    day = "" if at.date() == now.date() else f"{at:%Y-%m-%d} "
+    minutes = -(-left // 60_000)
+    if left < 120_000:
+        span = f"{-(-left // 1000)} s"
+    elif minutes < 120:
+        span = f"{minutes} min"
+    else:
+        span = f"{round(minutes / 60)} h" if minutes < 2880 else f"{round(minutes / 1440)} days"
+    return f"it should start about {day}{at:%H:%M} UTC, in {span}"
 
 
 def _starting(job: Row, workers: Sequence[Row], now_ms: int) -> Told:

@@ -35,6 +35,9 @@ class NodeView(Strict):
     reserve: Resources
     free: Resources | None
     gpu_model: str
+    rack: str
+    block: str
+    pool: str
     jobs: tuple[NodeJob, ...]
 
 
@@ -63,6 +66,9 @@ async def every_node(parts: Parts) -> tuple[NodeView, ...]:
             reserve=Resources(**row["offer"]["reserve"]),
             free=free.get(row["name"]),
             gpu_model=row["offer"]["gpu_model"],
+            rack=row["offer"].get("rack", ""),
+            block=row["offer"].get("block", ""),
+            pool=row["offer"].get("pool", ""),
             jobs=tuple(on.get(row["name"], {}).values()),
         )
         for row in rows

@@ -36,6 +36,10 @@ class Store(Protocol):
 
         Returns what ends it."""
 
+    def quiet_seconds(self) -> float:
+        """How long nobody has asked to write, where writes wait for each other: work that can
+        wait is done in such gaps. Infinite where they do not."""
+
     async def close(self) -> None: ...
 
 

@@ -13,6 +13,7 @@ may switch tasks or let the process crash:
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -76,6 +77,9 @@ class InlineStore:
 
     def listen(self, topic: str, callback: Callback) -> Callback:
         return self._hints.listen(topic, callback)
+
+    def quiet_seconds(self) -> float:
+        return math.inf
 
     def reopen(self, *, point: Point = no_point, clock: Clock | None = None) -> InlineStore:
         """What the next process finds: the rows that were committed, no listeners."""

@@ -32,6 +32,13 @@ AutoNumber = BigInteger().with_variant(Integer(), "sqlite")
 """For a primary key the database counts up by itself: SQLite does so for INTEGER alone."""
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+class JsonText(str):
+    """A value that is JSON text already, compact: written as it is."""
+
+
 class Json(TypeDecorator[Any]):
     """A JSON value as compact text on both dialects.
 
@@ -45,7 +52,9 @@ class Json(TypeDecorator[Any]):
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
         if value is None:
             return None
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        if isinstance(value, JsonText):
+            return str(value)
+        return _ENCODER.encode(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         return None if value is None else json.loads(value)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import random
 import time
 from collections.abc import Callable
@@ -99,6 +100,9 @@ class PostgresStore:
 
     def listen(self, topic: str, callback: Callback) -> Callback:
         return self._hints.listen(topic, callback)
+
+    def quiet_seconds(self) -> float:
+        return math.inf
 
     async def close(self) -> None:
         if self._closed:

@@ -1,8 +1,8 @@
 """The store in one SQLite file, for one server.
 
     write(fn) ─┐              ┌─ BEGIN IMMEDIATE
-    write(fn) ─┼─► queue ────►│  SAVEPOINT, fn, RELEASE   (or ROLLBACK TO: only that fn sees why)
-    write(fn) ─┘  one thread  │  SAVEPOINT, fn, RELEASE
+    write(fn) ─┼─► queue ────►│  fn, fn, fn …   (one fails: ROLLBACK, BEGIN, and for each
+    write(fn) ─┘  one thread  │                  SAVEPOINT, fn, RELEASE or ROLLBACK TO)
                               └─ COMMIT (one fsync) ─► all answers, in one call to the loop
 
 A commit costs one fsync whatever it holds, so while one is under way the next batch gathers by
@@ -85,6 +85,7 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._hints = Hints()
         self._asks: SimpleQueue[Ask | None] = SimpleQueue()
+        self._asked = 0.0
         self._closed = False
         self._opened: asyncio.Future[None] | None = None
         self._folding: threading.Thread | None = None
@@ -116,6 +117,7 @@ class SqliteStore:
             raise Unavailable("the database is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
+        self._asked = time.monotonic()
         self._asks.put((fn, future, loop))
         return await future
 
@@ -126,6 +128,9 @@ class SqliteStore:
 
     def listen(self, topic: str, callback: Callback) -> Callback:
         return self._hints.listen(topic, callback)
+
+    def quiet_seconds(self) -> float:
+        return time.monotonic() - self._asked
 
     async def close(self) -> None:
         """What was asked before is done first."""
@@ -197,24 +202,26 @@ class SqliteStore:
                 return
 
     def _write(self, conn: Connection, raw: sqlite3.Connection, batch: list[Ask]) -> list[Answer]:
-        """Run a batch in one transaction; what each gets is decided when COMMIT is through."""
+        """Run a batch in one transaction; what each gets is decided when COMMIT is through.
+
+        All in a row first, which spares each its savepoint; if one fails, everything is undone
+        and run again with them, so that only that one is lost."""
         answers: list[Answer] = []
         try:
-            if raw.in_transaction:  # the last batch could not even be undone
-                raw.execute("ROLLBACK")
-            raw.execute("BEGIN IMMEDIATE")
-            for fn, future, _ in batch:
-                if future.cancelled():
-                    continue
-                raw.execute("SAVEPOINT one")
-                try:
-                    answers.append((future, fn(conn), None))
-                except BaseException as error:
-                    if not raw.in_transaction:  # SQLite gave the whole transaction up
-                        raise
-                    raw.execute("ROLLBACK TO one")
-                    answers.append((future, None, self._explain(error)))
-                raw.execute("RELEASE one")
+            begin(raw)
+            try:
+                for fn, future, _ in batch:
+                    if not future.cancelled():
+                        answers.append((future, fn(conn), None))
+                        if not raw.in_transaction:
+                            raise Internal(f"{fn} ended the transaction of its neighbours")
+            except BaseException:
+                if not raw.in_transaction:  # SQLite gave it up, or somebody ended it
+                    raise
+                touched(conn)
+                answers = []
+                begin(raw)
+                self._write_apart(conn, raw, batch, answers)
             raw.execute("COMMIT")
         except BaseException as error:
             reason = self._explain(error)
@@ -228,6 +235,22 @@ class SqliteStore:
         self.counters.largest_batch = max(self.counters.largest_batch, len(answers))
         self._hints.fire(touched(conn))
         return answers
+
+    def _write_apart(
+        self, conn: Connection, raw: sqlite3.Connection, batch: list[Ask], answers: list[Answer]
+    ) -> None:
+        for fn, future, _ in batch:
+            if future.cancelled():
+                continue
+            raw.execute("SAVEPOINT one")
+            try:
+                answers.append((future, fn(conn), None))
+            except BaseException as error:
+                if not raw.in_transaction:  # SQLite gave the whole transaction up
+                    raise
+                raw.execute("ROLLBACK TO one")
+                answers.append((future, None, self._explain(error)))
+            raw.execute("RELEASE one")
 
     def _answer(self, batch: list[Ask], answers: list[Answer]) -> None:
         loops = {id(loop): loop for _, _, loop in batch}
@@ -321,6 +344,13 @@ def connect(path: Path | str, synchronous: str) -> sqlite3.Connection:
     return raw
 
 
+def begin(raw: sqlite3.Connection) -> None:
+    """A new transaction, whatever became of the one before."""
+    if raw.in_transaction:
+        raw.execute("ROLLBACK")
+    raw.execute("BEGIN IMMEDIATE")
+
+
 def adopt(raw: sqlite3.Connection, clock: Clock) -> Connection:
     """SQLAlchemy's face of a driver connection that stays open as long as we do."""
     engine = create_engine(
@@ -328,6 +358,7 @@ def adopt(raw: sqlite3.Connection, clock: Clock) -> Connection:
     )
     conn = engine.connect()
     conn.info["clock"] = clock
+    conn.info["raw"] = raw  # for `Prepared`
     return conn
 
 

@@ -21,6 +21,7 @@ from windlass.server import leases, loops
 from windlass.server.feed import Feed
 from windlass.server.jobs import orders, reports, service, tokens
 from windlass.server.jobs.admit import Admit
+from windlass.server.jobs.fitting import Fitting
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.nodes import service as node_service
 from windlass.testing.simulated.cluster import Cluster, FakeEngine, FakeWorker
@@ -121,14 +122,14 @@ class Server:
 
     async def submit(self, spec: JobSpec, key: str) -> str:
         nodes = await self.store.read(node_service.ready)
-        framework = service.check(spec, nodes)
+        framework = service.check(spec, Fitting(nodes) if nodes else None)
         digest, now = service.digest_of(spec.model_dump(mode="json")), self.clock.now_ms()
-        answer, _ = await self.store.write(
+        accepted = await self.store.write(
             lambda conn: service.submit(
                 conn, ADA, spec, framework, key=key, digest=digest, now_ms=now
             )
         )
-        return str(answer["id"])
+        return accepted.job_id
 
     async def wish(self, job_id: str, what: str, at_once: bool) -> None:
         now = self.clock.now_ms()

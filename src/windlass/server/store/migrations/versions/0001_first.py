@@ -102,6 +102,40 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
         sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
     )
+    queues = op.create_table(
+        "queues",
+        sa.Column("name", sa.String(length=40), nullable=False),
+        sa.Column("policy", sa.String(length=20), nullable=False),
+        sa.Column("paused", sa.Boolean(), nullable=False),
+        sa.Column("description", sa.Text(), nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.Column("changed_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_queues")),
+    )
+    assert queues is not None
+    first = {"name": "default", "policy": "backfill", "paused": False, "description": ""}
+    op.bulk_insert(queues, [{**first, "revision": 1, "changed_ms": 0}])
+    op.create_table(
+        "quota_changes",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_quota_changes")),
+    )
+    op.create_table(
+        "quotas",
+        sa.Column("name", sa.String(length=40), nullable=False),
+        sa.Column("cohort", sa.Boolean(), nullable=False),
+        sa.Column("parent", sa.String(length=40), nullable=True),
+        sa.Column("nominal", sa.Text(), nullable=False),
+        sa.Column("borrow", sa.Text(), nullable=False),
+        sa.Column("lend", sa.Text(), nullable=False),
+        sa.Column("weight_milli", sa.BigInteger(), nullable=False),
+        sa.Column("reclaim_any", sa.Boolean(), nullable=False),
+        sa.Column("caps", sa.Text(), nullable=False),
+        sa.Column("revision", sa.BigInteger(), nullable=False),
+        sa.Column("changed_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_quotas")),
+    )
     op.create_table(
         "signatures",
         sa.Column("hash", sa.String(length=64), nullable=False),
@@ -128,12 +162,18 @@ def upgrade() -> None:
         sa.Column("state", sa.String(length=20), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("wish", sa.String(length=20), nullable=True),
+        sa.Column("wish_for", sa.String(length=32), nullable=True),
         sa.Column("wish_reason", sa.Text(), nullable=True),
         sa.Column("wish_now", sa.Integer(), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.Column("framework", sa.String(length=40), nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("queue", sa.String(length=40), nullable=False),
+        sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("order_ms", sa.BigInteger(), nullable=False),
+        sa.Column("kind", sa.String(length=20), nullable=False),
+        sa.Column("preemptions", sa.Integer(), nullable=False),
         sa.Column("members", sa.Integer(), nullable=False),
         sa.Column("gpus", sa.Integer(), nullable=False),
         sa.Column("bundle", sa.String(length=64), nullable=True),
@@ -169,6 +209,14 @@ def upgrade() -> None:
     op.create_index("ix_jobs_project_number", "jobs", ["project_id", "number"], unique=False)
     op.create_index(
         "ix_jobs_project_state_number", "jobs", ["project_id", "state", "number"], unique=False
+    )
+    op.create_index(
+        "ix_jobs_queue",
+        "jobs",
+        ["queue", "state", "priority", "order_ms"],
+        unique=False,
+        sqlite_where=sa.text("state NOT IN ('succeeded', 'failed', 'cancelled')"),
+        postgresql_where=sa.text("state NOT IN ('succeeded', 'failed', 'cancelled')"),
     )
     op.create_index(
         "ix_jobs_unfinished",
@@ -238,6 +286,16 @@ def upgrade() -> None:
         sqlite_where=sa.text("state <> 'over'"),
         postgresql_where=sa.text("state <> 'over'"),
     )
+    op.create_table(
+        "dependencies",
+        sa.Column("job_id", sa.String(length=32), nullable=False),
+        sa.Column("after_id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.String(length=40), nullable=False),
+        sa.Column("met", sa.Integer(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_dependencies_job_id_jobs")),
+        sa.PrimaryKeyConstraint("job_id", "after_id", name=op.f("pk_dependencies")),
+    )
+    op.create_index("ix_dependencies_after", "dependencies", ["after_id"], unique=False)
     op.create_table(
         "checkpoints",
         sa.Column("job_id", sa.String(length=32), nullable=False),
