@@ -8,8 +8,9 @@ One tick (`apply`):
 
     1. hear        the events; free what was released; wake who may be helped by it
     2. late        who runs past the end that was counted on is thought to run as long again
-    3. promised    start those with a reservation whose nodes are ready
-    4. starving    who waited too long for quota gets it before all that rank behind
+    3. promised    start those with a reservation whose nodes are ready; what came too late for
+                   its time is promised anew
+    4. starving    who was passed for too long has nodes or quota kept for it
     5. waiting     the best of those that fit, again and again: quota, place, charge, start; one
                    that does not fit may preempt, and gets a reservation before others pass it
     6. grow        elastic gangs, with what is left
