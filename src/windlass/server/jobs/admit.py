@@ -63,6 +63,7 @@ _BATCH = 1000
 _TOGETHER = 50
 """Waiting jobs that are moved in one transaction: others write between two of them."""
 _CHECK_MS = 60_000
+_AGAIN_MS = 100
 _REMEMBERED = 2000
 """Finished jobs from which run times are learnt at the start."""
 
@@ -287,7 +288,15 @@ class Admit:
         moved: dict[str, Row | None] = {}
         for at in range(0, len(wished), _TOGETHER):
             some = wished[at : at + _TOGETHER]
-            moved |= await self._write(waiting.carry_out, some)
+            try:
+                moved |= await self._write(waiting.carry_out, some)
+            except Fenced:
+                raise
+            except Conflict:  # one of them changed meanwhile: look at them again
+                again = self._clock.now_ms() + _AGAIN_MS
+                moved |= dict.fromkeys(some)
+                for job_id in some:
+                    heapq.heappush(self._due, (again, job_id))
         for row in rows:
             if row["id"] in moved:
                 new = moved[row["id"]]

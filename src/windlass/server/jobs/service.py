@@ -224,7 +224,8 @@ def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Accepte
             f"the idempotency key {key!r} was used for another request (job {known['job_id']})",
             hint="use a new key for a new request",
         )
-    return Accepted(known["job_id"], json.dumps(known["answer"]), new=False)
+    answer = json.dumps(known["answer"], separators=(",", ":"), ensure_ascii=False)
+    return Accepted(known["job_id"], answer, new=False)  # to the byte as it was first given
 
 
 def _joined() -> Select[Any]:
