@@ -252,10 +252,11 @@ class Stream:
 
 
 def leaders_killed(
-    servers: Servers, dice: random.Random, every_seconds: float, kills: int
+    servers: Servers, dice: random.Random, every_seconds: float, kills: int, strict: bool
 ) -> None:
     """Whoever leads is killed again and again, and comes back as one of those that wait. Jobs are
-    submitted all the while, through a server that never leads."""
+    submitted all the while, through a server that never leads. `strict`: half of the calm rate is
+    demanded; the ordinary run only tells it, since a rate on a busy machine proves nothing."""
     for name in "abc":
         servers.add(name)
     api = servers.add("d", "--loops", "off")
@@ -277,7 +278,9 @@ def leaders_killed(
         now = time.monotonic()
         stormy = stream.ended(began, now) / (now - began)
     print(f"calm {calm:.1f} jobs/s, with a leader killed every {every_seconds} s {stormy:.1f}")
-    assert stormy >= calm / 2
+    if strict:
+        assert stormy >= calm / 2
+    assert stormy > 0, "work goes on between the kills"
     for job_id in stream.submitted:
         assert len(api.said(job_id, "began")) == 1, "it ran once"
     epochs = servers.one_leader_an_epoch()
@@ -289,10 +292,10 @@ def leaders_killed(
 
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--lease", "1s")])
 def test_r_f22_leaders_are_killed_again_and_again(servers: Servers, dice: random.Random) -> None:
-    leaders_killed(servers, dice, every_seconds=6, kills=3)
+    leaders_killed(servers, dice, every_seconds=6, kills=3, strict=False)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--lease", "1s")])
 def test_r_f22_every_five_seconds_for_two_minutes(servers: Servers, dice: random.Random) -> None:
-    leaders_killed(servers, dice, every_seconds=5, kills=24)
+    leaders_killed(servers, dice, every_seconds=5, kills=24, strict=True)
