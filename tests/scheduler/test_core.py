@@ -261,6 +261,28 @@ def test_a_restarted_core_holds_the_same_and_goes_on_the_same() -> None:
         assert started(each.apply([Release(name) for name in leaving], 2)) == ["high"]
 
 
+def test_a_restart_gives_nobody_a_claim_that_its_quota_no_longer_allows() -> None:
+    """Others were told to end for it, then the quota was lowered, then the server restarted: the
+    claim was made anew without a look at the quota (found by the state machine)."""
+    core = Core(replace(RULES, quotas=(Quota("vision", nominal={"gpus": 4000}),)))
+    leaves = job("leaves", 1, gpus=4, priority=10)
+    stays = job("stays", 2, gpus=2, preemptible=False)
+    held = core_of(node(1))
+    held.apply([leaves, stays], 0)
+    seats = {name: holding.seats for name, holding in held.holdings().items()}
+    core.apply(
+        [
+            node(1),
+            Restore(leaves, seats["leaves"], 0, leaving=True, leaving_for="high"),
+            Restore(stays, seats["stays"], 0),
+            job("high", 3, gpus=4, priority=90),
+        ],
+        1,
+    )
+    assert started(core.apply([Release("leaves")], 2)) == []
+    assert started(core.apply([Release("stays")], 3)) == ["high"]
+
+
 @pytest.mark.parametrize("what", ["withdrawn", "released"])
 def test_every_event_may_be_told_again(what: str) -> None:
     core = core_of(node(1, gpus=1))

@@ -456,13 +456,17 @@ class Core:
                 continue
             if entry.stage is not Stage.WAITING or entry.paused:
                 continue
+            if not self.has_quota(entry):
+                continue  # the rules were changed meanwhile: it waits like all others
             columns = self.nodes.now.copy()
             self.running.held.shift(columns, leaving, 1)
             limit = self.reservations.limit(entry.form, NEVER, self.nodes)
-            seats = self.nodes.place(entry.form, columns=columns, limit=limit)
-            if seats is not None:
-                columns.take(entry.told.needs, seats)
-                self._claim(entry, Plan(seats, columns))
+            for models in self._models_for(entry, None) if self._models_metered else [None]:
+                seats = self.nodes.place(entry.form, columns=columns, limit=limit, models=models)
+                if seats is not None:
+                    columns.take(entry.told.needs, seats)
+                    self._claim(entry, Plan(seats, columns))
+                    break
 
     # 2. Late
 
