@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from windlass.scheduler.fair import Decayed, fill
+from windlass.scheduler.fair import fill
 
 Demands = dict[str, dict[str, int]]
 Case = tuple[dict[str, int], Demands, dict[str, int]]
@@ -290,110 +290,3 @@ def test_the_exact_solution_is_the_one_with_the_promises(case: Case) -> None:
         for j, theirs in demands.items():
             part = Fraction(weights[i], weights[j])
             assert tasks[i] >= min(tasks[j] * theirs[n] * part / mine[n] for n in mine if mine[n])
-
-
-# Decayed usage
-
-HALF = 1000
-uses = st.lists(st.tuples(st.integers(0, 20 * HALF), st.integers(0, 10**6)), max_size=12)
-start = st.integers(0, 10**13)
-
-
-@pytest.mark.parametrize("since", [0, 1, 499, 500, 999, 1000, 123_456_789])
-def test_use_halves_each_half_life_wherever_it_began(since: int) -> None:
-    decayed = Decayed(HALF)
-    decayed.add("a", 1 << 40, since)
-    for lives in range(41):
-        assert decayed.value("a", since + lives * HALF) == 1 << (40 - lives)
-    assert decayed.value("a", since + 42 * HALF) == 0
-
-
-def test_between_halvings_it_falls_steadily_and_near_the_exponential() -> None:
-    decayed = Decayed(HALF)
-    decayed.add("a", 10**9, 0)
-    values = [decayed.value("a", now) for now in range(2 * HALF + 1)]
-    assert all(later < earlier for earlier, later in zip(values, values[1:], strict=False))
-    for now, value in enumerate(values):
-        assert abs(value - 10**9 * 0.5 ** (now / HALF)) <= 0.0625 * value
-
-
-@settings(max_examples=100, deadline=None)
-@given(uses=uses, began=start, looks=st.lists(st.integers(0, 25 * HALF), max_size=12))
-def test_looking_changes_nothing(
-    uses: list[tuple[int, int]], began: int, looks: list[int]
-) -> None:
-    quiet, watched = Decayed(HALF), Decayed(HALF)
-    for after, amount in sorted(uses):
-        quiet.add("a", amount, began + after)
-        for look in sorted(looks):
-            if look <= after:
-                watched.value("a", began + look)
-        watched.add("a", amount, began + after)
-    end = began + 30 * HALF
-    for look in sorted(looks):
-        watched.value("a", began + 20 * HALF + look // 3)
-    assert quiet.value("a", end) == watched.value("a", end)
-
-
-@settings(max_examples=100, deadline=None)
-@given(uses=uses, more=st.integers(0, 10**6), at=st.integers(0, 20 * HALF), began=start)
-def test_more_use_is_never_worth_less_and_age_never_more(
-    uses: list[tuple[int, int]], more: int, at: int, began: int
-) -> None:
-    less, much = Decayed(HALF), Decayed(HALF)
-    for after, amount in sorted(uses):
-        less.add("a", amount, began + after)
-    for after, amount in sorted([*uses, (at, more)]):
-        much.add("a", amount, began + after)
-    end = began + 20 * HALF
-    values = [much.value("a", end + look) for look in range(0, 5 * HALF, 77)]
-    assert values == sorted(values, reverse=True)
-    assert values[0] >= less.value("a", end)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    began=start,
-    ran=st.integers(1, 12 * HALF),
-    looks=st.lists(st.integers(0, 12 * HALF), max_size=5),
-    amount=st.integers(1, 64_000),
-)
-def test_what_runs_counts_as_if_it_were_added_every_millisecond(
-    began: int, ran: int, looks: list[int], amount: int
-) -> None:
-    running, added = Decayed(HALF, entry_ms=0), Decayed(HALF)
-    running.start("a", amount, began)
-    for look in sorted(looks):
-        if look < ran:
-            running.value("a", began + look)
-    running.stop("a", amount, began + ran)
-    for moment in range(ran):
-        added.add("a", amount, began + moment)
-    at_end, at_starts = (each.value("a", began + ran) for each in (running, added))
-    # Counted at the beginning of each millisecond it is a shade older: under a part in a thousand.
-    assert at_starts <= at_end + 15 and at_end - at_starts <= at_end // HALF + amount + 15
-
-
-def test_starting_costs_at_once_and_running_for_ever_has_an_end() -> None:
-    decayed = Decayed(HALF, entry_ms=50)
-    decayed.start("a", 8, 0)
-    assert decayed.value("a", 0) == 400
-    assert decayed.value("b", 0) == 0
-    far = [decayed.value("a", lives * HALF) for lives in (300, 10_000)]
-    assert far[0] == far[1] == 8 * HALF * 3 // 2 - 1  # all weights there ever were, rounded down
-    decayed.stop("a", 8, 10_001 * HALF)
-    with pytest.raises(AssertionError):
-        decayed.stop("a", 1, 10_001 * HALF)
-
-
-def test_a_clock_that_goes_back_stands_still() -> None:
-    decayed = Decayed(HALF)
-    decayed.add("a", 100, 5000)
-    assert decayed.value("a", 4000) == 100
-    decayed.add("a", 100, 4500)
-    assert decayed.value("a", 5000) == 200
-
-
-def test_no_half_life_is_refused() -> None:
-    with pytest.raises(ValueError, match="half_life_ms"):
-        Decayed(0)

@@ -99,6 +99,7 @@ class Core:
         self._by_user = False
         self._models_metered = False
         self._lately: dict[str, int] = {}
+        self._half_lives: int | None = None
         self._tick = 0
         self._decisions: list[Decision] = []
         self._started_now: dict[str, int] = {}
@@ -1443,6 +1444,9 @@ class Core:
         """Count use so that older use weighs less, without ever touching what was counted: what
         is used later weighs more. A start counts like a minute."""
         whole, part = divmod(self.now_ms, self.rules.half_life_ms)
+        # Counted from the first: a date has thousands of half-lives behind it, and so many bits.
+        self._half_lives = whole if self._half_lives is None else self._half_lives
+        whole = max(0, whole - self._half_lives)
         scale = _BY_HALF_LIFE + part * _BY_HALF_LIFE // self.rules.half_life_ms
         amount = max(entry.form.gpu_milli, 1) * max(ran_ms, 60_000 if ran_ms == 0 else 0)
         used = (amount * scale // _BY_HALF_LIFE) << whole
