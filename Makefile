@@ -7,13 +7,19 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 TEST_STAMP := $(VENV)/.installed-test
 
-.PHONY: help demo test test-quick test-long check format bench docs clean
+# Side by side: most tests wait for processes of theirs.
+LANES ?= 3
+SUITE := SUITE_BEGAN=$(shell date +%s) $(BIN)/python tools/suite.py --lanes $(LANES)
+
+.PHONY: help demo test test-quick test-frameworks test-soak test-all check format bench docs clean
 
 help:
 	@echo "make demo        start the platform, train a small network on 2 workers, show its curve, stop"
-	@echo "make test        set up what the tests need and run them all (but the long ones)"
-	@echo "make test-quick  the tests that take moments"
-	@echo "make test-long   everything, with soaks and large seed counts"
+	@echo "make test        set up what the tests need and run them: what every change passes"
+	@echo "make test-quick  those of them that take moments"
+	@echo "make test-frameworks  every framework that is not PyTorch, for real; installs each"
+	@echo "make test-soak   many seeds, long storms, mutants"
+	@echo "make test-all    every suite"
 	@echo "make check       ruff, format, mypy, import layers"
 	@echo "make bench       measure what docs/benchmarks.md lists"
 	@echo "make docs        write the generated reference pages anew"
@@ -22,13 +28,13 @@ demo: $(DEMO_STAMP)
 	@tools/demo
 
 test: $(TEST_STAMP) system
-	$(BIN)/python -m pytest -m "not long"
+	$(SUITE) test
 
 test-quick: $(TEST_STAMP)
-	$(BIN)/python -m pytest -m "not slow and not long" -x
+	$(SUITE) quick
 
-test-long: $(TEST_STAMP) system
-	$(BIN)/python -m pytest
+test-frameworks test-soak test-all: test-%: $(TEST_STAMP) system
+	$(SUITE) $*
 
 check: $(TEST_STAMP)
 	$(BIN)/ruff check .

@@ -71,7 +71,7 @@ ABOUT = {
     "horovod": About(
         "`hvd.init()` finds its peers over Gloo: no ssh, no MPI. Give the script itself, not "
         "`horovodrun`.",
-        "Horovod 0.28.1, patched for C++17 (`make test-long`)",
+        "Horovod 0.28.1, patched for C++17 (`make test-frameworks`)",
         example="horovod",
     ),
     "mpi": About(
@@ -133,7 +133,7 @@ ABOUT = {
     "spark": About(
         "`spark-submit` as a job of one member, the driver; its executors are the affair of the "
         "master that it names.",
-        "PySpark 4.3, `local[2]` (`make test-long`)",
+        "PySpark 4.3, `local[2]` (`make test-frameworks`)",
         roles={"worker": 1},
         example="spark",
         commands={"": ("spark-submit", "pi.py")},

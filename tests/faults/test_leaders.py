@@ -295,7 +295,7 @@ def test_r_f22_leaders_are_killed_again_and_again(servers: Servers, dice: random
     leaders_killed(servers, dice, every_seconds=6, kills=3, strict=False)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--lease", "1s")])
 def test_r_f22_every_five_seconds_for_two_minutes(servers: Servers, dice: random.Random) -> None:
     leaders_killed(servers, dice, every_seconds=5, kills=24, strict=True)

@@ -98,7 +98,7 @@ def test_r_f35_ten_thousand_that_wait_are_cancelled(platform: Platform) -> None:
     all_cancelled(platform, 10_000, seconds=6)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("dialect", ["postgresql"])
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--fake-gpus", "1")])
 def test_r_f35_also_on_postgresql(any_platform: Platform) -> None:
@@ -151,7 +151,7 @@ def test_r_f35_a_hundred_that_run_end_in_one_second(platform: Platform) -> None:
     all_end(platform, 100, seconds=60)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "250")])
 def test_r_f35_a_thousand_that_run_end_in_one_second(platform: Platform) -> None:

@@ -59,7 +59,7 @@ def test_r_f1_no_submit_is_lost_or_doubled_when_the_server_is_killed(
     submits_under_fire(any_platform, dice, rounds=3)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_r_f1_nor_in_fifty_rounds(any_platform: Platform, dice: random.Random) -> None:
     submits_under_fire(any_platform, dice, rounds=50)
 
@@ -183,7 +183,7 @@ def test_r_f4_twenty_running_jobs_outlive_the_server(any_platform: Platform) -> 
     adopted(any_platform, away_seconds=1)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("away_seconds", [30, 200])
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "5")])
 def test_r_f4_also_when_it_is_away_for_long(platform: Platform, away_seconds: float) -> None:

@@ -97,7 +97,6 @@ def must(done: subprocess.CompletedProcess[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(BUILD_SECONDS + 600)
 def test_one_command_trains_two_ranks_on_two_nodes(tmp_path: Path) -> None:
     try:

@@ -215,7 +215,7 @@ def test_a_digest_tells_one_log_from_another() -> None:
     assert {what for _, what in HAPPENINGS} <= set(dir(World))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_a_million_steps_show_no_loop_no_leak_and_no_slip() -> None:
     """S-T11."""

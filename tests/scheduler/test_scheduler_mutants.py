@@ -59,7 +59,7 @@ def test_there_are_mutants_and_each_applies(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / patch.stem)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("patch", PATCHES, ids=[patch.stem for patch in PATCHES])
 def test_the_scheduler_without_a_rule_is_caught(patch: Path, tmp_path: Path) -> None:
     source = mutated(patch, tmp_path)
@@ -68,7 +68,7 @@ def test_the_scheduler_without_a_rule_is_caught(patch: Path, tmp_path: Path) -> 
     assert seen.returncode == 0, f"{patch.name} survived: {seen.stdout}{seen.stderr}"
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_the_scheduler_with_all_its_rules_is_not(tmp_path: Path) -> None:
     """Else the mutants above would prove nothing."""
     shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))

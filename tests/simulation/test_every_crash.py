@@ -31,7 +31,7 @@ def test_a_crash_at_any_commit_or_effect_breaks_no_promise(name: str) -> None:
     _crash_at_each(name, [k for k, kind in _points(name) if kind != "read"])
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_crash_at_any_read_breaks_no_promise(name: str) -> None:
     _crash_at_each(name, [k for k, kind in _points(name) if kind == "read"])

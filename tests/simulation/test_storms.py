@@ -41,7 +41,7 @@ def test_no_promise_is_broken_in_more_storms(seeds: range) -> None:
     _run(seeds)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.parametrize("seeds", _tenths(LONG), ids=str)
 def test_no_promise_is_broken_in_thousands_of_storms(seeds: range) -> None:
     _run(seeds)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from worker_lab import Lab, until
 
 from windlass.worker.services import agent, key_value
 from windlass.worker.services.key_value import KeyValueStore
+from windlass.worker.services.port import ServicePort
 
 # -- the key-value store
 
@@ -99,6 +102,29 @@ def test_a_store_that_was_stopped_listens_no_more(store: tuple[KeyValueStore, in
     store[0].stop()
     with pytest.raises(ConnectionError):
         ask(store[1], "GET", "/global/0")
+
+
+def test_who_comes_before_the_service_is_answered_by_it() -> None:
+    """The gang is whole for all at once, but one node is faster than the other: its ranks were
+    refused, and with a node two seconds behind Horovod gave up."""
+    port = ServicePort("127.0.0.1", None)
+    made = KeyValueStore({})
+    try:
+        with socket.create_connection(("127.0.0.1", port.number), timeout=60) as early:
+            early.sendall(b"GET /global/0 HTTP/1.0\r\n\r\n")
+            made.serve(port.take())
+            assert early.recv(100).startswith(b"HTTP/1.0 404")
+    finally:
+        made.stop()
+        port.close()
+
+
+def test_where_no_service_will_be_who_comes_is_refused() -> None:
+    port = ServicePort("127.0.0.1", None)
+    port.turn_away()
+    with pytest.raises(ConnectionRefusedError):
+        ask(port.number, "GET", "/global/0")
+    port.close()
 
 
 MEET = """
@@ -290,6 +316,18 @@ def test_a_call_that_breaks_kills_its_command_and_all_below(shell: Shell) -> Non
     until(lambda: not any(_alive(pid) for pid in pids))
     until(lambda: "was cut" in shell.log.read_text())
     assert shell.call("worker-1", "true")[0] == 0, "others may still call"
+
+
+def test_an_agent_hears_what_came_to_another_of_its_threads(shell: Shell) -> None:
+    """It waited for a call in one thread, the signal came to the other: it heard it at the next
+    call, which never came. So it was with one that came just before the wait."""
+    with shell.caller("worker-1", "echo up; sleep 600") as caller:
+        assert caller.stdout is not None and caller.stdout.readline() == "up\n"
+        pid = shell.process.pid
+        [other] = [int(each) for each in os.listdir(f"/proc/{pid}/task") if int(each) != pid]
+        assert ctypes.CDLL(None).tgkill(pid, other, signal.SIGTERM) == 0
+        assert shell.process.wait(60) == 0
+        assert caller.wait(60) == 143
 
 
 def test_an_agent_that_is_told_to_stop_passes_it_on(shell: Shell) -> None:

@@ -288,6 +288,8 @@ class EngineContract:
         await open_gate(finish)
         await _until_true(lambda: pid not in _workers_of(plan.attempt_id))
         async with _Running(engine_kit) as (engine, _):
+            # A process that ends loses its memory, by which we know it, before its lock.
+            await _until(engine, plan, Sight.ENDED)
             [seen] = await engine.observe([(plan.attempt_id, plan.nodes[0].node)])
             assert seen.sight is Sight.ENDED
             assert seen.record is not None and seen.record["outcome"] == "oom"

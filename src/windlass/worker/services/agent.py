@@ -92,11 +92,24 @@ class Agent:
 
     def run(self) -> None:
         """Until SIGTERM; then every command is told to stop and waited for."""
+        # A signal that comes just before a wait, or to another thread, ends no call of the system:
+        # it writes here, and the wait is for that too.
+        heard, told = os.pipe()
+        for each in (heard, told):
+            os.set_blocking(each, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
         signal.signal(signal.SIGTERM, self._terminated)
+        self._listener.setblocking(False)
+        selector = selectors.DefaultSelector()
+        selector.register(heard, selectors.EVENT_READ)
+        selector.register(self._listener, selectors.EVENT_READ)
         threads: List[threading.Thread] = []
         while not self._ending:
+            selector.select()
             try:
                 connection, address = self._listener.accept()
+            except BlockingIOError:
+                continue
             except OSError:
                 break
             if not self._places.acquire(blocking=False):
@@ -105,16 +118,12 @@ class Agent:
             thread = threading.Thread(target=self._serve, args=(connection, address[0]))
             thread.start()
             threads = [each for each in threads if each.is_alive()] + [thread]
+        self._listener.close()
         for thread in threads:
             thread.join()
 
     def _terminated(self, number: int, frame: object) -> None:
         self._ending = True
-        try:
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
-        except OSError:
-            pass
-        self._listener.close()
         for group in list(self._running):
             _signal_group(group, signal.SIGTERM)
 

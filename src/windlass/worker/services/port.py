@@ -1,4 +1,5 @@
-"""The port of a member's service: known to the whole gang before anything listens on it."""
+"""The port of a member's service. It listens before the gang hears of it: a rank of a node that is
+ahead waits in its queue until the service answers, instead of being refused."""
 
 from __future__ import annotations
 
@@ -17,26 +18,45 @@ class ServicePort:
         self._host = host
         self._held = HeldPorts(1, ledger)
         self.number = self._held.numbers[0]
-
-    def listen(self) -> int:
-        """A socket that listens, on the node's own address alone; the caller's. Raises Refused."""
-        opened = None
+        self._listener: Optional[socket.socket] = None
+        self._trouble: Optional[OSError] = None
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                self._host, self.number, type=socket.SOCK_STREAM
-            )[0]
-            opened = socket.socket(family, kind, protocol)
+            self._listener = self._listen()
+        except OSError as err:
+            self._trouble = err  # of no matter to a gang without services
+
+    def take(self) -> int:
+        """The socket that listens, on the node's own address alone; the caller's, once. Raises
+        Refused."""
+        if self._listener is None:
+            raise Refused(
+                "no service can listen on %s:%d: %s"
+                % (self._host, self.number, self._trouble or "its port is closed")
+            )
+        listener, self._listener = self._listener, None
+        return listener.detach()
+
+    def turn_away(self) -> None:
+        """No service will be here: whoever waits, or comes, is refused."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def close(self) -> None:
+        self.turn_away()
+        self._held.close()
+
+    def _listen(self) -> socket.socket:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            self._host, self.number, type=socket.SOCK_STREAM
+        )[0]
+        opened = socket.socket(family, kind, protocol)
+        try:
             # It is still held, by us; once this one listens, nobody can share it any more.
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             opened.bind(address)
             opened.listen(128)
-        except OSError as err:
-            if opened is not None:
-                opened.close()
-            raise Refused(
-                "no service can listen on %s:%d: %s" % (self._host, self.number, err)
-            ) from err
-        return opened.detach()
-
-    def close(self) -> None:
-        self._held.close()
+        except OSError:
+            opened.close()
+            raise
+        return opened

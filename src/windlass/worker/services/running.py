@@ -39,6 +39,9 @@ class Services:
             )
         if KEY_VALUE_STORE in self._names:
             self._start_store(rendezvous)
+        if AGENT not in self._names:
+            for port in self._ports.values():
+                port.turn_away()
 
     def lay(self, folder: str) -> None:
         """Put what the services give to a rank among that rank's files."""
@@ -49,7 +52,7 @@ class Services:
         """The command of a process that is itself a service, and the socket that it inherits."""
         if name != AGENT:
             raise Refused("this worker has no program %r to run in %s" % (name, member.name))
-        listener = self._ports[member.name].listen()
+        listener = self._ports[member.name].take()
         command = [sys.executable, "-I", "-S", os.path.join(folder, "agent.py"), "serve"]
         command += [str(listener), member.name, folder, self._launch.path("debug", "agent.log")]
         return command, listener
@@ -71,7 +74,7 @@ class Services:
                     name = "%s-%d" % (told["role"], told["index"])
                     sizes = json.loads((rank.get("files") or {}).get(_SCOPES_FILE) or "{}")
                     self._store = KeyValueStore(sizes)
-                    self._store.serve(self._ports[name].listen())
+                    self._store.serve(self._ports[name].take())
                     return
 
 

@@ -1,0 +1,135 @@
+"""Runs one of the suites: side by side in lanes, then what wants the machine to itself, then once
+more, alone, what failed.
+
+    python tools/suite.py test [--lanes 3] [PYTEST ARGUMENTS…]
+
+What passes only the second time is UNSTEADY: a defect of the test or of the code, and named with
+what it said. Up to three of them do not fail the suite; a failure that repeats does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+NAMED = ("frameworks", "soak")
+"""Suites of their own: a marker each. What bears none of them is in `make test`."""
+SUITES = {
+    "test": " and ".join(f"not {name}" for name in NAMED),
+    "quick": " and ".join(f"not {name}" for name in ("slow", *NAMED)),
+    **{name: name for name in NAMED},
+    "all": "",
+}
+MOST_UNSTEADY = 3
+MOST_RUN_AGAIN = 20
+_ROOT = Path(__file__).resolve().parent.parent
+_NOTHING_TO_RUN = 5
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--lanes", type=int, default=3)
+    asked, more = parser.parse_known_args()
+    began = float(os.environ.get("SUITE_BEGAN", time.time()))
+    installed = time.time() - began
+    with tempfile.TemporaryDirectory(prefix="windlass-suite-") as folder:
+        run = Run(Path(folder), SUITES[asked.suite], more)
+        status = run.all(asked.lanes)
+        print(run.summary(asked.suite, installed, time.time() - began))
+    return status
+
+
+class Run:
+    def __init__(self, folder: Path, marked: str, more: list[str]) -> None:
+        self._folder = folder
+        self._marked = marked
+        self._more = more
+        self._unsteady: list[str] = []
+        self._seconds: Counter[str] = Counter()
+
+    def all(self, lanes: int) -> int:
+        beside = ["-n", str(lanes), "--dist", "loadfile"] if lanes > 1 else []
+        failed: dict[str, str] = {}
+        for name, marker, how in (("beside", "not alone", beside), ("alone", "alone", [])):
+            marked = f"({self._marked}) and {marker}" if self._marked else marker
+            status = self._pytest(name, ["-m", marked, *how, *self._more])
+            failed |= self._failures(name)
+            if status not in (0, 1, _NOTHING_TO_RUN) or (status == 1 and not failed):
+                return status
+        if not failed:
+            return 0
+        if len(failed) > MOST_RUN_AGAIN:
+            print(f"{len(failed)} tests failed: too many to be a matter of luck")
+            return 1
+        return self._again(failed)
+
+    def _again(self, failed: dict[str, str]) -> int:
+        print(f"\nonce more, alone, what failed ({len(failed)}):", flush=True)
+        self._pytest("again", list(failed))
+        again, seen = self._failures("again"), self._tests("again")
+        self._unsteady = [
+            f"UNSTEADY {test}\n    first: {why}\n    then: passed"
+            for test, why in failed.items()
+            if test in seen and test not in again
+        ]
+        if len(self._unsteady) < len(failed):
+            return 1
+        if len(self._unsteady) > MOST_UNSTEADY:
+            print(f"more than {MOST_UNSTEADY} tests are unsteady")
+            return 1
+        return 0
+
+    def _pytest(self, name: str, words: list[str]) -> int:
+        command = [sys.executable, "-m", "pytest", "-p", "suite_record"]
+        command += ["--record", str(self._folder / name), *words]
+        path = os.pathsep.join(filter(None, [str(_ROOT / "tools"), os.environ.get("PYTHONPATH")]))
+        done = subprocess.run(command, cwd=_ROOT, env={**os.environ, "PYTHONPATH": path})
+        for line in self._lines(name):
+            self._seconds[line["test"].partition("::")[0]] += line["seconds"]
+        return done.returncode
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        path = self._folder / name
+        return (
+            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        )
+
+    def _tests(self, name: str) -> set[str]:
+        return {line["test"] for line in self._lines(name)}
+
+    def _failures(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for line in self._lines(name):
+            if line["outcome"] == "failed":
+                found.setdefault(line["test"], f"{line['when']}: {line['why']}")
+        return found
+
+    def summary(self, suite: str, installed: float, whole: float) -> str:
+        slowest = "".join(
+            f"{seconds:8.1f} s  {file}\n" for file, seconds in self._seconds.most_common(10)
+        )
+        lines = [
+            "",
+            f"the ten slowest files of {sum(self._seconds.values()):.0f} s of tests:",
+            slowest.rstrip(),
+            *self._unsteady,
+            f"{suite}: {_clock(whole)}, of which {_clock(installed)} to set up",
+        ]
+        return "\n".join(lines)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
