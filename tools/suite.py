@@ -89,8 +89,8 @@ class Run:
         return 0
 
     def _pytest(self, name: str, words: list[str]) -> int:
-        command = [sys.executable, "-m", "pytest", "-p", "suite_record"]
-        command += ["--record", str(self._folder / name), *words]
+        command = [sys.executable, "-m", "pytest", f"--rootdir={_ROOT}", "-p", "suite_record"]
+        command += [f"--record={self._folder / name}", *words]
         path = os.pathsep.join(filter(None, [str(_ROOT / "tools"), os.environ.get("PYTHONPATH")]))
         done = subprocess.run(command, cwd=_ROOT, env={**os.environ, "PYTHONPATH": path})
         for line in self._lines(name):

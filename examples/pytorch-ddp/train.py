@@ -87,6 +87,9 @@ def main() -> None:
             )
 
     dist.barrier()  # nobody leaves while another still needs the store
+    # A thread of gloo's that still ran when the interpreter ends would abort the process: they end
+    # with the group, and the group with the last that holds it.
+    del model, optimizer, loss
     dist.destroy_process_group()
 
 

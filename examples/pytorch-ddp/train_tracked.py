@@ -83,6 +83,9 @@ def main() -> None:
             break
 
     dist.barrier()  # nobody leaves while another still needs the store
+    # A thread of gloo's that still ran when the interpreter ends would abort the process: they end
+    # with the group, and the group with the last that holds it.
+    model = optimizer = loss = None
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""Spark for real: spark-submit as a job. Half a gigabyte to install, so only in the long run."""
+"""Spark for real: spark-submit as a job. Half a gigabyte to install."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
-]
+pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed")
 
 
 def test_spark_submit_is_a_job_of_one_member(

@@ -53,6 +53,8 @@ def main() -> None:
         print(f"epoch {epoch} loss={mean.item() / world:.4f} accuracy={right:.3f}", flush=True)
         if rank == 0:
             windlass.log(step=step, accuracy=right)
+    # A thread of gloo's that still ran when the interpreter ends would abort the process.
+    del model, optimizer, loss
     dist.destroy_process_group()
 
 
