@@ -1,0 +1,1 @@
+"""How members find, watch and reach each other."""

@@ -1,0 +1,1 @@
+"""Scripts, each run by its path in a process of its own, maybe of another Python."""

@@ -1,0 +1,1 @@
+"""What decides inside a strategy: pure where it can be."""

@@ -1,0 +1,1 @@
+"""The machines that carry strategies on a member."""

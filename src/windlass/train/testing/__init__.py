@@ -1,0 +1,1 @@
+"""Groups of real processes, replays and faults for tests of strategies."""
