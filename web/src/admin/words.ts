@@ -1,0 +1,108 @@
+import { rightWords } from "./rightWords";
+
+export const words = {
+  en: {
+    title: "Admin",
+    tabs: { users: "Users", projects: "Projects", roles: "Roles", keys: "Keys", secrets: "Secrets", quotas: "Quotas", limits: "Limits", server: "Server" },
+    name: "Name", role: "Role", save: "Save", cancel: "Cancel", make: "Make it", edit: "Edit", remove: "Remove", none: "none", actions: "Actions", created: "Made", details: "Details", add: "Add", find: "Find",
+    roles: { owner: "owner", admin: "admin", auditor: "auditor", viewer: "viewer", member: "member", maintainer: "maintainer" },
+    roleSays: {
+      viewer: "looks at everything of the project", member: "looks, and runs jobs of its own", maintainer: "a member who changes everybody's jobs, members and secrets too",
+      auditor: "reads everything of every project, changes nothing", admin: "may everything, but makes no owner", owner: "may everything",
+    },
+    users: {
+      title: "Users", hint: "People, and service accounts of programs.", fresh: "New user", kind: "Kind", kinds: { person: "person", service: "service account" },
+      orgRole: "Role in the organisation", project: "In project", projectRole: "Role there", projects: "Projects", keys: "Keys", state: "State", active: "active", disabled: "disabled",
+      disable: "Disable", enable: "Enable", disableAsk: "Every key, token and session is refused from now on; its jobs go on.",
+      removeAsk: "Its keys, tokens and sessions are dead at once, for good. Its jobs stay under its name.", stopJobs: "Stop its jobs too",
+      passwordLink: "Password link", linkFor: (user: string) => `Where ${user} chooses a password`, link: "Address (good once, for a day)",
+      madeTitle: (user: string) => `${user} is here`, madeHint: "It can log in once it has a password, or use the command line with a key.",
+      inNone: "in no project", you: "you", of: (project: string) => `of ${project}`,
+      setRole: (user: string) => `Role of ${user} in the organisation`, one: "users",
+    },
+    projects: {
+      title: "Projects", hint: "What is in one is unseen from another.", fresh: "New project", members: "Members", jobs: "Unfinished jobs", yours: "Your role",
+      byOrg: "by your role in the organisation", addMember: "Let somebody in", user: "User", since: "Since", removeMember: (user: string) => `${user} sees nothing of it any more; its jobs there go on.`,
+      takeOut: "Take out", removeIt: "Remove the project", removeAsk: "Nobody sees it any more, and its jobs are stopped. This cannot be taken back.", service: "New service account",
+      serviceHint: "A program's user: keys and tokens, no password.", roleOf: (user: string) => `Role of ${user}`, switchTo: "Work in it", here: "you are here", disabled: "disabled",
+    },
+    rights: { title: "Roles and rights", hint: "Which role has which right. A user has the rights of its role in the project and of its role in the organisation together.", right: "Right", inProject: "In a project", inOrg: "In the organisation", yours: "You have it here", has: "yes", hasNot: "no" },
+    keysOf: "Whose", own: "mine", keysHint: "Your own, those of service accounts of the project, and for administrators anybody's.",
+    secrets: {
+      title: "Secrets", hint: "A value goes in and never comes out: jobs that name it find it in their environment.", fresh: "Set a secret", value: "Value", valueHint: "Shown to nobody, not even to you",
+      own: "Mine alone", ownHint: "Only your jobs in this project may name it", ofProject: "of the project", ofYou: "yours alone", version: "Version", changed: "Changed", by: "by", whose: "Whose",
+      removeAsk: "Jobs that run keep it; attempts to come fail without it.", empty: "No secret yet", emptyHint: "Jobs name what they need:", replace: "New value", nameHint: "the variable's name in the job, such as HF_TOKEN",
+    },
+    quotas: {
+      title: "Quotas", hint: "What projects own, lend and borrow. A quota makes jobs wait and ends none.", fresh: "New quota or cohort", cohort: "cohort", project: "project", missing: "no such project yet",
+      used: "in use", owns: "Owns", borrow: "Borrows at most", lend: "Lends at most", weight: "Weight", parent: "In cohort", caps: "Caps", reclaim: "May take back from jobs of higher priority too",
+      empty: "No quota is set", emptyHint: "Everybody may use all there is. To divide it:", asCohort: "It is a cohort: projects in it lend to each other", amountsHint: "gpus=8 cpus=16 memory=64GiB gpus:H200=4",
+      borrowHint: "left out: as much as others lend", lendHint: "left out: all that is idle", capsHint: "one a line: notebook:gpus=2, or user=ann:gpus=4", removeAsk: "What waited for it may start. A cohort that has members is not removed.",
+      notAmounts: (word: string) => `not RESOURCE=AMOUNT: ${word}`, notCap: (text: string) => `not WHO:RESOURCE=AMOUNT: ${text}`, noParent: "by itself", of: (used: string, total: string) => `${used} of ${total}`, unmetered: "nothing of its own",
+      borrowed: "beyond what it owns", resources: { gpus: "GPUs", cpus: "CPUs", memory: "Memory" } as Record<string, string>,
+    },
+    limits: {
+      title: "Limits", hint: "How many live jobs there may be. A limit refuses at submit; a quota makes jobs wait.", fresh: "New limit", project: "Project", every: "each project without its own", user: "User", eachUser: "each user", anyUser: "all together",
+      kind: "Kind of work", anyKind: "any", jobs: "Live jobs at most", live: "Now", empty: "No limit is set", emptyHint: "A project may be kept from flooding the queue:", removeAsk: "More jobs may be submitted at once.",
+    },
+    server: {
+      title: "Server", version: "Version", url: "Address", database: "Database", started: "Started", leader: "Leads", leads: "yes: it starts jobs", follows: "no: another one does", pid: "Process", home: "Folder",
+      isolation: "Isolation of jobs", wish: "setting", level: "A job gets level", shared: "several users have jobs here", alone: "one user has jobs here", jobs: "Jobs in this project", engines: "Engines", engine: "Engine", kind: "Kind", answers: "Answers", nodes: "Nodes", added: "Added", fromStart: "from the start",
+      isolationHint: "0: as the server's own user. 1: kept apart from each other.", rekey: "Replace the sealing key", rekeyAsk: "Every stored secret is sealed anew with a new key. The old one still opens until it is dropped.",
+      rekeyed: (count: number) => `${count} secrets were sealed anew.`, dropOld: "Take old keys out of the file (some minutes after a replacement)", sealing: "Sealing of secrets",
+    },
+    right: rightWords.en,
+  },
+  zh: {
+    title: "管理",
+    tabs: { users: "用户", projects: "项目", roles: "角色", keys: "密钥", secrets: "机密", quotas: "配额", limits: "限额", server: "服务器" },
+    name: "名称", role: "角色", save: "保存", cancel: "取消", make: "创建", edit: "编辑", remove: "删除", none: "无", actions: "操作", created: "创建时间", details: "详情", add: "添加", find: "查找",
+    roles: { owner: "所有者", admin: "管理员", auditor: "审计员", viewer: "查看者", member: "成员", maintainer: "维护者" },
+    roleSays: {
+      viewer: "查看项目的全部内容", member: "可查看，并运行自己的任务", maintainer: "成员权限，并可修改所有任务、成员和机密",
+      auditor: "可读所有项目，不能修改", admin: "拥有全部权限，但不能设置所有者", owner: "拥有全部权限",
+    },
+    users: {
+      title: "用户", hint: "人员，以及程序使用的服务账号。", fresh: "新建用户", kind: "类型", kinds: { person: "人员", service: "服务账号" },
+      orgRole: "组织角色", project: "加入项目", projectRole: "项目角色", projects: "项目", keys: "密钥", state: "状态", active: "正常", disabled: "已停用",
+      disable: "停用", enable: "启用", disableAsk: "从现在起拒绝它的所有密钥、令牌和会话；它的任务继续运行。",
+      removeAsk: "它的密钥、令牌和会话立即永久失效。任务仍保留在它名下。", stopJobs: "同时停止它的任务",
+      passwordLink: "密码链接", linkFor: (user: string) => `${user} 设置密码的地址`, link: "地址（只能用一次，一天内有效）",
+      madeTitle: (user: string) => `已创建 ${user}`, madeHint: "设置密码后即可登录，或使用密钥通过命令行访问。",
+      inNone: "不在任何项目中", you: "您", of: (project: string) => `属于 ${project}`,
+      setRole: (user: string) => `${user} 的组织角色`, one: "个用户",
+    },
+    projects: {
+      title: "项目", hint: "项目之间互不可见。", fresh: "新建项目", members: "成员", jobs: "未结束任务", yours: "您的角色",
+      byOrg: "由组织角色可见", addMember: "添加成员", user: "用户", since: "加入时间", removeMember: (user: string) => `${user} 将看不到此项目；它的任务继续运行。`,
+      takeOut: "移出", removeIt: "删除项目", removeAsk: "项目将对所有人不可见，任务会被停止，且无法撤销。", service: "新建服务账号",
+      serviceHint: "程序使用的账号：有密钥和令牌，没有密码。", roleOf: (user: string) => `${user} 的角色`, switchTo: "切换到此项目", here: "当前项目", disabled: "已停用",
+    },
+    rights: { title: "角色与权限", hint: "各角色拥有的权限。用户拥有其项目角色与组织角色的全部权限。", right: "权限", inProject: "项目角色", inOrg: "组织角色", yours: "您在此拥有", has: "有", hasNot: "无" },
+    keysOf: "所属用户", own: "我的", keysHint: "您自己的、项目服务账号的；管理员可管理所有人的。",
+    secrets: {
+      title: "机密", hint: "值只能写入，不能读出：声明使用它的任务会在环境变量中得到它。", fresh: "设置机密", value: "值", valueHint: "不会显示给任何人，包括您",
+      own: "仅限我", ownHint: "只有您在本项目的任务可以使用", ofProject: "项目共用", ofYou: "仅限您", version: "版本", changed: "修改时间", by: "修改人", whose: "归属",
+      removeAsk: "正在运行的任务保留它；之后的尝试会因缺少它而失败。", empty: "还没有机密", emptyHint: "任务声明所需的机密：", replace: "更换值", nameHint: "任务中的变量名，如 HF_TOKEN",
+    },
+    quotas: {
+      title: "配额", hint: "项目拥有、借出和借入的资源。配额只会让任务等待，不会终止任务。", fresh: "新建配额或组", cohort: "组", project: "项目", missing: "项目尚不存在",
+      used: "使用中", owns: "拥有", borrow: "最多借入", lend: "最多借出", weight: "权重", parent: "所属组", caps: "上限", reclaim: "也可从更高优先级的任务收回",
+      empty: "没有设置配额", emptyHint: "所有人都可以使用全部资源。要划分资源：", asCohort: "这是一个组：组内项目可以互相借用", amountsHint: "gpus=8 cpus=16 memory=64GiB gpus:H200=4",
+      borrowHint: "不填：别人借出多少就能借多少", lendHint: "不填：可借出全部空闲", capsHint: "每行一条：notebook:gpus=2 或 user=ann:gpus=4", removeAsk: "因它等待的任务可能立即启动。还有成员的组不能删除。",
+      notAmounts: (word: string) => `格式应为 资源=数量：${word}`, notCap: (text: string) => `格式应为 对象:资源=数量：${text}`, noParent: "独立", of: (used: string, total: string) => `${used} / ${total}`, unmetered: "没有自己的资源",
+      borrowed: "超出自有部分", resources: { gpus: "GPU", cpus: "CPU", memory: "内存" } as Record<string, string>,
+    },
+    limits: {
+      title: "限额", hint: "未结束任务的数量上限。限额在提交时拒绝；配额让任务等待。", fresh: "新建限额", project: "项目", every: "没有单独限额的每个项目", user: "用户", eachUser: "每个用户", anyUser: "全部合计",
+      kind: "工作类型", anyKind: "任意", jobs: "任务数上限", live: "当前", empty: "没有设置限额", emptyHint: "可以防止一个项目占满队列：", removeAsk: "立即可以提交更多任务。",
+    },
+    server: {
+      title: "服务器", version: "版本", url: "地址", database: "数据库", started: "启动时间", leader: "主服务器", leads: "是：由它启动任务", follows: "否：由另一台启动", pid: "进程", home: "目录",
+      isolation: "任务隔离", wish: "设置", level: "任务获得级别", shared: "有多个用户的任务", alone: "只有一个用户的任务", jobs: "本项目的任务", engines: "引擎", engine: "引擎", kind: "类型", answers: "状态", nodes: "节点", added: "添加于", fromStart: "自带",
+      isolationHint: "0：以服务器的用户运行。1：任务相互隔离。", rekey: "更换封存密钥", rekeyAsk: "所有机密会用新密钥重新封存。旧密钥在清除前仍可解封。",
+      rekeyed: (count: number) => `已重新封存 ${count} 个机密。`, dropOld: "从文件中清除旧密钥（更换几分钟之后）", sealing: "机密封存",
+    },
+    right: rightWords.zh,
+  },
+};

@@ -1,0 +1,32 @@
+/** Why a job is as it is, by the server's code for it. In English its own sentence says more. */
+export const words = {
+  en: { lacks: (what: string) => `missing: ${what}`, gpus: "GPUs", cpus: "CPUs", slots: "slots", codes: {} as Record<string, string> },
+  zh: {
+    lacks: (what: string) => `缺少 ${what}`,
+    gpus: "个 GPU",
+    cpus: "个 CPU",
+    slots: "个任务位",
+    codes: {
+      "exceeds-max": "现有节点和配额永远无法满足，不会启动",
+      held: "已暂缓，等待放行",
+      paused: "所在队列已暂停",
+      "waiting-quota": "配额已用完，也没有可借用的配额",
+      "waiting-nodes": "节点空闲资源不足",
+      "waiting-nodes-fragmented": "空闲总量足够，但分散在不同节点上",
+      "waiting-reservation": "空闲资源已为前面的任务保留",
+      "waiting-queue": "队列严格按顺序，前面还有任务",
+      preempting: "正在等其他任务让出资源",
+      dispatching: "即将启动",
+      "budget-spent": "预算已用完",
+      "backing-off": "稍后自动重试",
+      succeeded: "所有进程正常结束",
+      failed: "运行失败",
+      oom: "内存不足",
+      hung: "长时间没有进展",
+      lost: "节点失联",
+      refused: "无法启动",
+      preempted: "为其他任务让出了资源",
+      cancelled: "已停止",
+    } as Record<string, string>,
+  },
+};
