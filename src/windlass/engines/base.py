@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from windlass.core.resources import Node
 
@@ -67,6 +67,12 @@ class Engine(Protocol):
     async def stop(self) -> None:
         """Stop watching. What runs goes on running."""
 
+    def facts(self) -> dict[str, Any]:
+        """What its workers' `launch.json` holds otherwise than a local worker's."""
+
+    async def check(self) -> list[tuple[str, bool, str]]:
+        """Try it on the real thing, within seconds: (what, whether it is well, in words)."""
+
     async def nodes(self) -> list[Node]:
         """What the engine offers now, net of each node's reserve."""
 
@@ -87,3 +93,12 @@ class Engine(Protocol):
 
     async def forget(self, attempt_id: str) -> None:
         """Remove the files of an attempt that has ended. Its logs go too."""
+
+
+@runtime_checkable
+class Removable(Protocol):
+    """An engine that runs something for itself, such as a cluster of its own."""
+
+    async def remove(self) -> None:
+        """It was taken away for good, and nothing runs there: end that too. Called after `stop`,
+        by each server, in any order."""

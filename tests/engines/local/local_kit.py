@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from windlass.engines.local import directory as directories
-from windlass.engines.local.directory import Directory
+from windlass.engines import directory as directories
+from windlass.engines.directory import Directory
 from windlass.engines.local.engine import LocalEngine
-from windlass.engines.local.processes import Identity, kill, lives
+from windlass.engines.processes import Identity, kill, lives
 
 
 @dataclass
 class LocalKit:
     home: Path
     command: Sequence[str]
-    obeys_stub: bool = True
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     nodes: tuple[str, ...] = ("fake-0", "fake-1", "fake-2")
     made: list[LocalEngine] = field(default_factory=list)
@@ -88,7 +87,7 @@ class LocalKit:
             "beat_seconds": 10,
             "cgroups": False,
             "retry_log_patterns": [],
-            "min_members": None,
+            "respawn": None,
         }
 
     def clean(self) -> None:

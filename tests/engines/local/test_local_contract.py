@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from local_kit import LocalKit
 
-from windlass.engines.local.spawn import worker_command
-from windlass.testing.engines import STUB_WORKER, EngineContract
+from windlass.engines.spawn import worker_command
+from windlass.testing.engines import STUB_WORKER, EngineContract, WorkerContract
 
 
 def _uvloop() -> asyncio.AbstractEventLoop:
@@ -34,11 +34,11 @@ def worker_zipapp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-class TestLocalEngineWithTheRealWorker(EngineContract):
+class TestLocalEngineWithTheRealWorker(WorkerContract):
     """There is no server, so the worker waits for one until it is ended by force."""
 
     @pytest.fixture
     def engine_kit(self, tmp_path: Path, worker_zipapp: Path) -> Iterator[LocalKit]:
-        kit = LocalKit(tmp_path, worker_command(worker_zipapp), obeys_stub=False)
+        kit = LocalKit(tmp_path, worker_command(worker_zipapp))
         yield kit
         kit.clean()

@@ -21,7 +21,7 @@ from local_kit import LocalKit
 
 from windlass.engines.base import LaunchFailed, LaunchPlan, NodeLaunch, Sight
 from windlass.engines.local.engine import LocalEngine
-from windlass.engines.local.spawn import worker_command
+from windlass.engines.spawn import worker_command
 from windlass.testing.engines import STUB_WORKER, Hints, open_gate
 
 COMMAND = worker_command(STUB_WORKER)
@@ -41,7 +41,7 @@ def _plan(kit: LocalKit, **stub: Any) -> LaunchPlan:
 
 
 async def _until(engine: LocalEngine, plan: LaunchPlan, sight: Sight) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (seen := (await engine.observe([(plan.attempt_id, "fake-0")]))[0]).sight is not sight:
         assert time.monotonic() < deadline, seen
         await asyncio.sleep(0.01)
@@ -49,7 +49,7 @@ async def _until(engine: LocalEngine, plan: LaunchPlan, sight: Sight) -> None:
 
 async def _pid(kit: LocalKit, plan: LaunchPlan) -> int:
     """A worker is alive from its lock on, and says its pid a moment later."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (pid := kit.worker_pid(plan.attempt_id, "fake-0")) is None:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.005)
@@ -73,7 +73,8 @@ _SERVER = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
 from windlass.engines.base import LaunchPlan, NodeLaunch
-from windlass.engines.local import directory, engine, spawn
+from windlass.engines import directory, spawn
+from windlass.engines.local import engine
 
 home, moment, command, plans = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4]
 
@@ -284,7 +285,7 @@ def test_a_lock_kept_by_another_does_not_keep_an_attempt_from_its_end(kit: Local
     )
 
     async def body() -> None:
-        engine = LocalEngine(kit.home, COMMAND, fake_nodes=3, end_seconds=3)
+        engine = LocalEngine(kit.home, COMMAND, fake_nodes=3, end_seconds=6)
         hints = Hints()
         await engine.start(hints)
         plan = _plan(kit, until=str(kit.gate()))

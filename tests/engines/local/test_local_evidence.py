@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from windlass.engines.base import NodeLaunch, Sight
-from windlass.engines.local.directory import Directory
+from windlass.engines.directory import Directory
 from windlass.engines.local.evidence import Evidence, gather, judge, see
-from windlass.engines.local.processes import Identity, boot_id, identify, lives
+from windlass.engines.processes import Identity, boot_id, identify, lives
 
 WORKER = Identity(4242, 7, "this-boot")
 RECORD = {"outcome": "failed"}

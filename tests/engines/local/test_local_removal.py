@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from windlass.core.errors import InvalidInput
-from windlass.engines.local.directory import remove_attempt, sweep
-from windlass.engines.local.removal import remove_tree
+from windlass.engines.directory import remove_attempt, sweep
+from windlass.engines.removal import remove_tree
 
 ATTEMPT = "cd" * 16
 NOBODY = 65534

@@ -15,22 +15,24 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
 from windlass.core.errors import Conflict, InvalidInput
 from windlass.core.resources import Node, Resources
+from windlass.engines import directory as directories
+from windlass.engines import spawn
 from windlass.engines.base import LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
-from windlass.engines.local import directory as directories
-from windlass.engines.local import inventory, spawn
-from windlass.engines.local.directory import Directory
+from windlass.engines.directory import Directory
+from windlass.engines.local import gpus, inventory
+from windlass.engines.local import isolation as isolations
 from windlass.engines.local.evidence import Evidence, gather, running, see
-from windlass.engines.local.processes import Identity, holders, kill
 from windlass.engines.local.watch import Watch
+from windlass.engines.processes import Identity, holders, kill
+from windlass.engines.turns import Turns
 
 Result = TypeVar("Result")
 Place = tuple[str, str]  # (attempt id, node)
@@ -53,6 +55,8 @@ class LocalEngine:
         name: str = "local",
         fake_nodes: int = 0,
         fake_gpus: int = 0,
+        isolation: str = "auto",
+        uids: tuple[int, int] = isolations.UIDS,
         reserve: Resources | None = None,
         starting_seconds: float = 30,
         end_seconds: float = 20,
@@ -63,23 +67,28 @@ class LocalEngine:
         self._command = list(command)
         self._fake_nodes = fake_nodes
         self._fake_gpus = fake_gpus
+        self._home = Path(home).absolute().resolve()
+        self._policy = isolations.Policy(isolation, uids)
+        self._able = isolations.Able()
         self._reserve = reserve
         self._starting_seconds = starting_seconds
         self._end_seconds = end_seconds
         self._machine: inventory.Machine | None = None
         self._quick = ThreadPoolExecutor(4, thread_name_prefix=f"engine-{name}")
         self._slow = ThreadPoolExecutor(4, thread_name_prefix=f"engine-{name}-end")
-        self._turns: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
+        self._turns = Turns[Place]()
         self._hint: Callable[[str], None] | None = None
         self._watch: Watch[Place] | None = None
         self._looking: set[asyncio.Task[Any]] = set()
         self._in_hand: set[asyncio.Task[Any]] = set()
 
     async def start(self, hint: Callable[[str], None]) -> None:
-        """Adopt what runs, then watch. Returns when every live worker is watched."""
+        """Adopt what runs, then watch. Returns when every live worker is watched. Raises
+        InvalidInput when jobs are to be kept apart further than this machine can."""
+        await self._look()
+        self._policy.check(self._able)
         self._hint = hint
         self._watch = Watch(self._gone)
-        self._machine = await self._in(self._quick, inventory.look)
         for found, evidence in await self._in(self._quick, self._scan):
             self._adopt(found, evidence)
 
@@ -95,16 +104,31 @@ class LocalEngine:
         self._quick.shutdown(wait=False)
         self._slow.shutdown(wait=False)
 
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    async def check(self) -> list[tuple[str, bool, str]]:
+        """That a process can be started where the attempts lie, and which nodes there are."""
+        said = await self._in(self._quick, lambda: spawn.try_out(self._command, self._attempts))
+        nodes = ", ".join(node.name for node in await self.nodes())
+        return [("worker", not said, said or "starts"), ("nodes", bool(nodes), nodes or "none")]
+
     async def nodes(self) -> list[Node]:
-        if self._machine is None:
-            self._machine = await self._in(self._quick, inventory.look)
+        machine = await self._look()
         return inventory.nodes_of(
-            self._machine,
+            machine,
             engine=self.name,
             reserve=self._reserve,
             fake_nodes=self._fake_nodes,
             fake_gpus=self._fake_gpus,
+            able=self._able,
         )
+
+    async def _look(self) -> inventory.Machine:
+        if self._machine is None:
+            self._able = await self._in(self._quick, isolations.look)
+            self._machine = await self._in(self._quick, inventory.look)
+        return self._machine
 
     async def launch(self, plan: LaunchPlan) -> None:
         known = [node.name for node in await self.nodes()]
@@ -115,7 +139,10 @@ class LocalEngine:
                     transient=False,
                 )
         try:
-            places = [(Directory(self._attempts, plan.attempt_id, w.node), w) for w in plan.nodes]
+            places = [
+                (Directory(self._attempts, plan.attempt_id, worker.node), self._isolated(worker))
+                for worker in plan.nodes
+            ]
         except InvalidInput as err:
             raise LaunchFailed(str(err), transient=False) from err
         # Each is tried, so that the failure of one leaves the others in a known state.
@@ -133,7 +160,9 @@ class LocalEngine:
         )
 
     async def present(self) -> list[Place]:
-        found = await self._in(self._quick, lambda: list(directories.every(self._attempts)))
+        found = await self._in(
+            self._quick, lambda: list(directories.every(self._attempts, self.name))
+        )
         return [(place.attempt_id, place.node) for place in found]
 
     async def end(self, attempt_id: str, node: str) -> Seen:
@@ -148,8 +177,18 @@ class LocalEngine:
 
     # launch
 
+    def _isolated(self, worker: NodeLaunch) -> NodeLaunch:
+        """The same with what only this machine knows of keeping the job apart."""
+        devices: list[str] = []
+        if self._machine is not None and not (self._fake_nodes or self._fake_gpus):
+            ids = [each for m in worker.launch.get("members", ()) for each in m.get("gpu_ids", ())]
+            devices = isolations.device_nodes(ids, gpus.minors(self._machine.gpus))
+        asked = worker.launch.get("isolation") or {}
+        told = self._policy.told(asked, self._able, self._home, devices)
+        return replace(worker, launch={**worker.launch, "isolation": told})
+
     async def _launch_one(self, place: Directory, worker: NodeLaunch) -> None:
-        async with self._turn(place):
+        async with self._turns.of((place.attempt_id, place.node)):
             started = await self._in(self._quick, lambda: self._start_once(place, worker))
             if started is None:
                 return self._adopt(place, await self._in(self._quick, lambda: gather(place)))
@@ -185,7 +224,7 @@ class LocalEngine:
     def _scan(self) -> list[tuple[Directory, Evidence]]:
         self._attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
         directories.sweep(self._attempts)
-        return [(found, gather(found)) for found in directories.every(self._attempts)]
+        return [(found, gather(found)) for found in directories.every(self._attempts, self.name)]
 
     def _adopt(self, place: Directory, evidence: Evidence) -> None:
         """Watch the process that the evidence names, or look again soon if it names none yet."""
@@ -231,7 +270,7 @@ class LocalEngine:
     # end
 
     async def _end_one(self, place: Directory) -> Seen:
-        async with self._turn(place):
+        async with self._turns.of((place.attempt_id, place.node)):
             return await self._in(self._slow, lambda: self._end(place))
 
     def _end(self, place: Directory) -> Seen:
@@ -283,10 +322,12 @@ class LocalEngine:
         )
         async with contextlib.AsyncExitStack() as turns:
             for place in sorted(found, key=lambda place: place.node):
-                await turns.enter_async_context(self._turn(place))
+                await turns.enter_async_context(self._turns.of((place.attempt_id, place.node)))
             await self._in(self._slow, lambda: self._forget(attempt_id, found))
 
     def _forget(self, attempt_id: str, found: list[Directory]) -> None:
+        if directories.owner(self._attempts, attempt_id) != self.name:
+            return  # another engine's
         for place in found:
             seen, _ = see(place, self._starting_seconds)
             if seen.sight not in (Sight.ENDED, Sight.ABSENT):
@@ -296,16 +337,6 @@ class LocalEngine:
         directories.remove_attempt(self._attempts, attempt_id)
 
     # turns and threads
-
-    @contextlib.asynccontextmanager
-    async def _turn(self, place: Directory) -> AsyncIterator[None]:
-        """One at a time for one worker: launch, end and forget never overlap."""
-        key = (place.attempt_id, place.node)
-        turn = self._turns.get(key)
-        if turn is None:
-            turn = self._turns[key] = asyncio.Lock()
-        async with turn:
-            yield
 
     def _whole(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
         """To its end, also when the caller is cancelled: a thread cannot be called back, and

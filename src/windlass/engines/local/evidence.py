@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from windlass.engines.base import Seen, Sight
-from windlass.engines.local.directory import Directory
-from windlass.engines.local.processes import Identity, boot_id, boot_seconds, holders, lives
+from windlass.engines.directory import Directory
+from windlass.engines.processes import Identity, boot_id, boot_seconds, holders, lives
 
 
 @dataclass(frozen=True)

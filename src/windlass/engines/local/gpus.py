@@ -12,9 +12,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+_FACT = re.compile(r"^([^:\n]+):\s*(\S+)\s*$", re.MULTILINE)
 _LISTED = re.compile(r"GPU (\d+): (.+) \(UUID: (GPU-[0-9a-fA-F-]+)\)")
 
 
@@ -68,6 +71,19 @@ def parse_listing(text: str) -> list[Gpu]:
     """`GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-…)`; lines of MIG slices are passed over."""
     matches = (_LISTED.match(line) for line in text.splitlines())
     return [Gpu(m[1], m[2], m[3]) for m in matches if m]
+
+
+def minors(found: Sequence[Gpu], driver: Path = _DRIVER) -> dict[str, int]:
+    """By id, the number in the name of each device's file, which need not be its id. The driver
+    tells it by UUID; where it does not, the id is taken for it."""
+    numbers: dict[str, int] = {}
+    for path in driver.glob("*/information"):
+        try:
+            words = dict(_FACT.findall(path.read_text()))
+            numbers[words["GPU UUID"]] = int(words["Device Minor"])
+        except (OSError, KeyError, ValueError):
+            continue
+    return {gpu.id: numbers.get(gpu.uuid, int(gpu.id)) for gpu in found}
 
 
 def visible(found: list[Gpu], border: str | None) -> list[Gpu]:

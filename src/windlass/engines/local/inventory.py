@@ -15,10 +15,12 @@ import psutil
 from windlass.core.errors import InvalidInput
 from windlass.core.resources import Node, Resources
 from windlass.engines.local import container, gpus
-from windlass.engines.local.processes import boot_id
+from windlass.engines.local.isolation import Able
+from windlass.engines.processes import boot_id
 
 SLOTS_PER_CORE = 4
 LEAST_SLOTS = 4
+_NOTHING = Able()
 _RESERVE_CPUS_MILLI = 500
 _RESERVE_MEMORY_BYTES = 512 * 2**20
 
@@ -55,6 +57,7 @@ def nodes_of(
     reserve: Resources | None = None,
     fake_nodes: int = 0,
     fake_gpus: int = 0,
+    able: Able = _NOTHING,
 ) -> list[Node]:
     """The node `local`, or with `fake_nodes` K > 0 `fake-0` … `fake-(K-1)`, each with
     `fake_gpus` GPU ids. Raises InvalidInput when the reserve leaves nothing."""
@@ -82,6 +85,8 @@ def nodes_of(
             gpu_ids=gpu_ids,
             gpu_model="fake" if is_fake and gpu_ids else _model(machine),
             boot_id=boot_id(),
+            labels=able.labels,
+            isolation={"level": str(able.level), **able.parts},
         )
         for name in names
     ]

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import psutil
 
-from windlass.engines.local.processes import Identity, collect, open_pidfd
+from windlass.engines.processes import Identity, collect, open_pidfd
 
 Key = TypeVar("Key", bound=Hashable)
 

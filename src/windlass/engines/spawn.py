@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from windlass.engines.base import LaunchFailed
-from windlass.engines.local.directory import Directory
-from windlass.engines.local.processes import Identity, boot_id, identify
+from windlass.engines.directory import Directory
+from windlass.engines.processes import Identity, boot_id, identify
 
 # What a worker, and through it a rank, may see of our environment (docs/internals/protocol.md).
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TERM")
@@ -92,6 +92,19 @@ def reap(command: Sequence[str], directory: Directory, timeout_seconds: float) -
         return ""
     words = done.stderr.decode("utf-8", "replace").strip().splitlines()
     return f"clean-up failed ({done.returncode}): {words[-1][:300] if words else 'no message'}"
+
+
+def try_out(command: Sequence[str], attempts: Path) -> str:
+    """Whether the worker can be started at all: it says what it takes. Empty, or why not."""
+    try:
+        done = subprocess.run(
+            [*command, "--help"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, cwd=attempts, env=minimal_environment(), timeout=20,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as err:
+        return str(err)
+    words = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return "" if done.returncode in (0, 2) else (words[-1][:300] if words else "it failed")
 
 
 def launch_failed(what: str, err: OSError) -> LaunchFailed:

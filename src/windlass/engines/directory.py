@@ -12,19 +12,21 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import InvalidInput
 from windlass.engines.base import NodeLaunch
-from windlass.engines.local.processes import Identity, boot_id, boot_seconds
-from windlass.engines.local.removal import remove_tree
+from windlass.engines.processes import Identity, boot_id, boot_seconds
+from windlass.engines.removal import remove_tree
 
 _ATTEMPT_ID = re.compile(r"[0-9a-f]{32}")
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -92,6 +94,25 @@ class Directory:
     def spawn_mark(self) -> dict[str, Any] | None:
         return _read_json(self.path / "spawn.json")
 
+    def laid_seconds(self) -> float:
+        """How long ago a start was last begun here: by the wall clock only where this machine
+        was restarted since. Infinite when nobody knows."""
+        laid = _seconds_since(self.spawn_mark())
+        if laid == math.inf:
+            with contextlib.suppress(OSError):
+                return abs(time.time() - os.stat(self.path / "spawn.json").st_mtime)
+        return laid
+
+    def fenced_seconds(self) -> float:
+        """Put up the fence, which tells a worker that reaches its files to end, unless it stands;
+        how long it has stood. Counted anew where its first moment cannot be told."""
+        fence = self.path / "fence"
+        stood = _seconds_since(_read_json(fence))
+        if stood == math.inf:
+            _replace(fence, _boot_mark(), 0o600)
+            return 0.0
+        return stood
+
     def worker(self) -> Identity | None:
         return Identity.read(_read_json(self.path / "worker.json"))
 
@@ -145,16 +166,50 @@ class Directory:
         return ""
 
 
+def is_attempt_id(text: str) -> bool:
+    return _ATTEMPT_ID.fullmatch(text) is not None
+
+
 def check_attempt_id(attempt_id: str) -> None:
-    if not _ATTEMPT_ID.fullmatch(attempt_id):
+    if not is_attempt_id(attempt_id):
         raise InvalidInput(f"{attempt_id!r} is no attempt's id", hint="32 hexadecimal digits")
 
 
-def every(attempts: Path) -> Iterator[Directory]:
-    """Each worker directory below `attempts`; anything else there is none of ours."""
+def every(attempts: Path, engine: str = "local") -> Iterator[Directory]:
+    """Each worker directory of an engine below `attempts`; anything else there is none of ours."""
     for attempt_id in _directories_in(attempts):
-        if _ATTEMPT_ID.fullmatch(attempt_id):
+        if _ATTEMPT_ID.fullmatch(attempt_id) and owner(attempts, attempt_id) == engine:
             yield from of_attempt(attempts, attempt_id)
+
+
+def unfinished(attempts: Path, engine: str, over: set[str]) -> Iterator[Directory]:
+    """The same without the attempts in `over`, for who looks again and again. Another engine's
+    are put there: they never become ours."""
+    for attempt_id in _directories_in(attempts):
+        if attempt_id in over or not _ATTEMPT_ID.fullmatch(attempt_id):
+            continue
+        places = list(of_attempt(attempts, attempt_id))
+        if owner(attempts, attempt_id) == engine:
+            yield from places
+        elif places:  # an attempt is claimed before anything is laid down
+            over.add(attempt_id)
+
+
+def owner(attempts: Path, attempt_id: str) -> str:
+    """The engine that runs an attempt; the local one leaves no mark."""
+    try:
+        return (attempts / attempt_id / "engine").read_text().strip()
+    except OSError:
+        return "local"
+
+
+def claim(attempts: Path, attempt_id: str, engine: str) -> None:
+    """Before anything else of the attempt is laid down."""
+    check_attempt_id(attempt_id)
+    parent = attempts / attempt_id
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if owner(attempts, attempt_id) != engine:
+        _replace(parent / "engine", engine.encode(), 0o600)
 
 
 def of_attempt(attempts: Path, attempt_id: str) -> Iterator[Directory]:
@@ -209,13 +264,23 @@ def _directories_in(path: Path) -> list[str]:
 
 
 def _spawn_mark(identity: Identity | None) -> bytes:
-    mark = {
-        "boot_id": boot_id(),
-        "boot_seconds": boot_seconds(),
-        "pid": identity.pid if identity else None,
-        "start_time": identity.start_time if identity else None,
-    }
+    return _boot_mark(
+        pid=identity.pid if identity else None,
+        start_time=identity.start_time if identity else None,
+    )
+
+
+def _boot_mark(**more: int | None) -> bytes:
+    """Now, on a clock that a step of the wall clock does not move."""
+    mark = {"boot_id": boot_id(), "boot_seconds": boot_seconds(), **more}
     return json.dumps(mark).encode()
+
+
+def _seconds_since(mark: Mapping[str, Any] | None) -> float:
+    since = (mark or {}).get("boot_seconds")
+    if (mark or {}).get("boot_id") != boot_id() or not isinstance(since, (int, float)):
+        return math.inf
+    return max(0.0, boot_seconds() - since)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -1,0 +1,1 @@
+"""Gangs as pods: one for each node, which runs our worker."""
