@@ -365,6 +365,8 @@ def _fill_memory(nodes: int, jobs: int) -> None:
     count = nodes * each // 8 + jobs
     for at in range(0, count, 1000):
         core.apply([_submit(i, 8, 0, needs=need) for i in range(at, min(count, at + 1000))], at)
+        while core.next_ms() == at:
+            core.apply([], at)
     members = sum(len(held.seats) for held in core.holdings().values())
     print(memory_bytes(os.getpid(), "VmHWM"), members, len(core.waiting))
 

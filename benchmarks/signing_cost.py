@@ -34,7 +34,9 @@ class Believing:
     def __init__(self, call: Call) -> None:
         self._principal = call.principal
 
-    async def authenticate(self, parts: Any, read_hash: Any, request_id: str = "") -> Call:
+    async def authenticate(
+        self, parts: Any, read_hash: Any, request_id: str, project: str | None
+    ) -> Call:
         return Call(self._principal, request_id)
 
 

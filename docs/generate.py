@@ -22,6 +22,7 @@ from docs.writers import (
     plugins,
     settings,
     states,
+    strategies,
 )
 
 FOLDER = Path(__file__).parent
@@ -37,6 +38,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/exit-codes.md": exits.page,
     "reference/frameworks.md": frameworks.page,
     "reference/settings.md": settings.page,
+    "reference/strategies.md": strategies.page,
     "reference/plug-ins.md": plugins.page,
     "internals/states.md": states.page,
 }

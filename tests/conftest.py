@@ -1,18 +1,102 @@
-"""Databases for tests: both kinds, real ones."""
+"""Databases for tests: both kinds, real ones; a real Kubernetes. And what holds for all property
+tests."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
 from windlass.server.store.base import Store
 from windlass.server.store.migrate import migrate
 from windlass.server.store.open import open_store
+from windlass.testing.kubernetes import Cluster, missing
+from windlass.testing.platform import LIVE
 from windlass.testing.postgres import PostgresServer, postgres_server
+
+pytest_plugins = ["windlass.testing.contract_table"]
+
+# A shell starts what it puts in the background with Ctrl-C ignored, and a program that starts so
+# hands it on: those that tests press Ctrl-C in would not hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# By the clock on the wall, which on a busy machine says nothing about what is tested.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
+
+
+HERE = Path(__file__).parent
+PLACES = {
+    "frameworks": (
+        "frameworks",
+        "client/test_hyperopt_real.py",
+        "server/mlflow/test_mlflow_clients.py",
+    ),
+    "browser": ("web",),
+    "engines": ("test_engine_benchmarks.py",),
+    "training": (
+        "examples/test_strategies_examples.py",
+        "e2e/test_train_members.py",
+        "train/test_checkpoint_faults_training.py",
+        "train/test_collective_failures.py",
+        "train/test_elastic_processes.py",
+        "train/test_hybrid_faults.py",
+        "train/test_mesh_faults.py",
+        "train/test_outer_losses.py",
+        "train/test_pipedream_faults.py",
+        "train/test_pipeline_faults.py",
+        "train/test_server_filters.py",
+        "train/test_train_gossip_faults.py",
+        "train/test_train_hogwild.py",
+        "train/test_train_server_faults.py",
+    ),
+    "soak": (
+        "faults/test_database_away.py",
+        "faults/test_many_at_once.py",
+        "faults/test_slow_clients.py",
+        "faults/test_studies_killed.py",
+        "faults/test_upgrades.py",
+        "faults/test_wall_clocks.py",
+        "scheduler/simulate/test_sanity.py",
+        "server/usage/test_usage_preempted.py",
+        "server/usage/test_usage_server.py",
+    ),
+}
+"""Files and folders whose tests are in a suite of their own; the rest are in `make test`, or bear
+a marker. See docs/internals/testing.md."""
+FIXTURES = {
+    "engines": {"cluster", "kubernetes"},  # a real Slurm, Ray or Kubernetes
+    "frameworks": {"newest", "older", "real", "s3", "tensorboard"},  # MLflow's, S3's
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        place = item.path.relative_to(HERE)
+        for suite, places in PLACES.items():
+            if any(place.is_relative_to(each) for each in places):
+                item.add_marker(suite)
+        for suite, fixtures in FIXTURES.items():
+            if fixtures.intersection(getattr(item, "fixturenames", ())):
+                item.add_marker(suite)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport]:
+    """What failed beside a server says how that server stood."""
+    report = yield
+    if report.failed and report.when == "call":
+        for platform in list(LIVE):
+            report.sections.append((f"platform {platform.home}", platform.state()))
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -73,3 +157,12 @@ def store(migrated_url: str) -> Iterator[Store]:
     store = asyncio.run(open_store(migrated_url))
     yield store
     asyncio.run(store.close())
+
+
+@pytest.fixture(scope="session")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two nodes of 4 GPUs each; who harms a node mends it."""
+    if why := missing():
+        pytest.skip(f"no Kubernetes here: {why}")
+    with Cluster(tmp_path_factory.mktemp("kubernetes"), nodes=2, gpus=4) as cluster:
+        yield cluster

@@ -28,6 +28,7 @@ from windlass.core.events import KINDS, EventView  # noqa: E402
 from windlass.core.jobs import AttemptState, JobState, Outcome  # noqa: E402
 from windlass.engines import registry as engines  # noqa: E402
 from windlass.server.jobs import reports  # noqa: E402
+from windlass.train import registry as strategies  # noqa: E402
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 EXAMPLES = [
@@ -127,8 +128,19 @@ def test_every_kind_of_plug_in_is_described():
         assert f"`{registry.GROUP}`" in text
         for name in registry.BUILT_IN:
             assert f"| `{name}` |" in text
+    assert f"`{strategies.GROUP}`" in text
     assert set(plugins.FRAMEWORKS) == set(frameworks.BUILT_IN)
     assert set(plugins.ENGINES) == set(engines.BUILT_IN)
+
+
+def test_every_strategy_is_described_with_every_option():
+    text = page("reference/strategies.md")
+    for name in strategies.BUILT_IN:
+        _, found, section = text.partition(f"\n## {name}\n")
+        assert found, name
+        for option, field in strategies.load(name).model_fields.items():
+            assert field.description, f"{name}: {option} has no description"
+            assert f"| `{option}` |" in section.partition("\n## ")[0]
 
 
 def test_every_framework_is_described_with_its_example():

@@ -14,15 +14,22 @@ MAY_IMPORT = {
     "core": set(),
     "scheduler": {"core"},
     "engines": {"core"},
+    "tune": {"core"},
+    "automl": set(),
     "contracts": set(),
     "job": set(),
-    "worker": set(),
+    "patterns": set(),
+    "worker": {"patterns"},
+    "train": {"job", "core"},
     "client": {"core", "contracts"},
-    "server": {"scheduler", "engines", "contracts", "core"},
-    "cli": {"client", "core", "contracts", "server", "job", "scheduler"},
+    "server": {"scheduler", "engines", "contracts", "tune", "patterns", "core"},
+    "cli": {
+        "client", "core", "contracts", "server", "job", "scheduler", "engines", "train", "tune",
+        "automl",
+    },
     "testing": {"client", "core", "contracts", "server", "engines", "scheduler", "job", "worker"},
-}
-OLD_PYTHON = ("worker", "contracts", "job")
+}  # fmt: skip
+OLD_PYTHON = ("worker", "patterns", "contracts", "job")
 """They run in the user's interpreter: standard library only, syntax of Python 3.8. (`_sha2` is
 there since 3.12; `debugpy` is imported in the user's process when a debugger is asked for.)"""
 

@@ -18,16 +18,18 @@ sys.path.insert(0, str(ROOT))  # `docs` is part of the checkout, not of the pack
 
 
 def python_names() -> list[str]:
-    """Public names of the package, of its client and of the errors."""
+    """Public names of the package, of its client, of its training library and of the errors."""
     import windlass
-    from windlass import client
+    from windlass import client, train
     from windlass.core import errors
 
     names = [f"windlass.{name}" for name in windlass.__all__]
     names += [f"windlass.client.{name}" for name in client.__all__]
+    names += [f"windlass.train.{name}" for name in train.__all__]
     kinds = (
         client.Client, client.Jobs, client.Nodes, client.Job, client.Queue, client.Queues,
-        client.Quota, client.Quotas,
+        client.Quota, client.Quotas, client.Usage, client.Project, client.Projects, client.User,
+        client.Users, client.Keys, client.Tokens,
     )  # fmt: skip
     for owner in kinds:
         kind = f"windlass.client.{owner.__name__}"
@@ -56,13 +58,16 @@ def commands() -> list[str]:
 
 def routes() -> list[str]:
     """Every way into the server, its permission mark, its query and its name for clients."""
-    from docs.writers.api import application
+    from docs.writers.api import PAGES, application
     from docs.writers.api import routes as found
 
     document = application().openapi()
     lines = []
     for method, path, mark in found():
-        operation = document["paths"][path][method.lower()]
+        if path.startswith("/mlflow/") or path == PAGES:  # not in the document
+            lines.append(f"{method} {path} [{mark}]")
+            continue
+        operation = document["paths"][path.replace(":path}", "}")][method.lower()]
         given = [each["name"] for each in operation.get("parameters", ()) if each["in"] != "path"]
         lines.append(" ".join([method, path, f"[{mark}]", operation["operationId"], *given]))
     return sorted(lines)

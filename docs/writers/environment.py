@@ -27,18 +27,33 @@ WORDS = {
     "WINDLASS_HOOKS": "what the framework has run before the script; absent when nothing",
     "WINDLASS_CHECKPOINT_DIR": "where the job's checkpoints lie; the same for all its attempts",
     "WINDLASS_CHECKPOINT_KEEP": "how many checkpoints are kept",
+    "WINDLASS_MIRRORED": "1 where the checkpoints' folder is this node's own, and finished ones "
+    "are sent to the server; absent where it is shared",
     "WINDLASS_RESUME_FROM": "the checkpoint to go on from; absent when there is none",
+    "WINDLASS_START_FROM": "a folder with what the job was told to start from; absent without",
+    "WINDLASS_PARAMS": "the job's parameters as JSON; absent without any",
     "WINDLASS_OUTPUT_DIR": "a folder for files that should outlive the process",
     "WINDLASS_RUN_DIR": "where `windlass.log` writes",
     "WINDLASS_DEADLINE": "when the time limit ends it, UTC milliseconds; absent without one",
     "WINDLASS_URL": "the server's address",
-    "WINDLASS_TOKEN": "a token that may register checkpoints of this attempt, and nothing else",
+    "WINDLASS_TOKEN": "a token of this attempt: registers checkpoints and tracks the job's runs",
+    "MLFLOW_TRACKING_URI": "where `import mlflow` logs to: this server, unless the job says",
+    "MLFLOW_TRACKING_TOKEN": "the same token, for the MLflow client",
+    "MLFLOW_RUN_ID": "the job's run: `mlflow.start_run()` goes on with it",
+    "WINDLASS_RESTART": "how often this rank was started again while the others went on; absent "
+    "before",
+    "WINDLASS_GATHERING": "where the members of a training meet; only with `on_member_loss: "
+    "continue` and PyTorch",
     "PYTHONUNBUFFERED": "1: what is printed is seen at once",
     "PYTHONPATH": "a folder with the hook that dumps stacks, before the job's own",
     "TMPDIR": "a private folder for temporary files",
     "CUDA_VISIBLE_DEVICES": "this rank's GPUs; empty without any",
 }
 NOT_OURS = ("VIRTUAL_ENV", "PATH")
+WITH_LOSSES = ("WINDLASS_GATHERING", "WINDLASS_RESTART")
+"""Only where the gang goes on without those it loses."""
+BY_SERVER = ("WINDLASS_PARAMS",)
+"""Among the job's own variables, put there at its launch."""
 
 
 def variables() -> list[str]:
@@ -46,14 +61,18 @@ def variables() -> list[str]:
     gang = _gang(("python", "train.py"))
     member = {"role": "worker", "index": 0, "nproc": 1, "command": ["python"]}
     about = {"job_id": "", "attempt_id": "", "attempt": 1, "node": "", "checkpoint_dir": "."}
+    about["mirror"] = True
     launch = Launch(".", {**about, "members": [member]}, "")
     told = {"env": neutral.environment(gang, RankPlace(gang.members[0], 0, 0))}
-    answer = {"resume_from": {"path": "."}, "deadline_ms": 1, "hooks": ["tensorflow1"]}
+    answer = {
+        "resume_from": {"path": "."}, "deadline_ms": 1, "hooks": ["tensorflow1"],
+        "url": "http://127.0.0.1", "tracking_token": "token", "start_from": ".",
+    }  # fmt: skip
     found = environment.of_rank(
         launch, launch.members[0], answer, told,
         {"hook": "hook", "files": "files", "tmp": "tmp"}, [], {},
     )  # fmt: skip
-    return [name for name in found if name not in NOT_OURS]
+    return [*(name for name in found if name not in NOT_OURS), *WITH_LOSSES, *BY_SERVER]
 
 
 def page() -> str:
@@ -73,12 +92,15 @@ def page() -> str:
             "# What a rank finds in its environment\n",
             f"A rank starts with a clean environment: {kept} and `LC_*` of the server's own, then "
             "`environment.vars` of the job, then the variables below. A job may not set those "
-            "below (but `PYTHONPATH`), nor any that starts with `WINDLASS_`: it is refused at "
-            "submit.\n",
+            "below (but `PYTHONPATH` and `MLFLOW_…`), nor any that starts with `WINDLASS_`: it is "
+            "refused at submit.\n",
             table(("variable", "what it is"), [(code(n), WORDS[n]) for n in sorted(variables())]),
             "## `framework: pytorch` adds\n",
             table(("to", "variables"), frameworks),
             "`framework: python` adds none.\n",
+            "Off the platform, ranks of `windlass.train` that are started by hand (not by "
+            "torchrun) are given `WINDLASS_TRAIN_SECRET`, any text that others cannot guess: with "
+            "it they know each other.\n",
         ]
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from docs.writers.markdown import code, field_words, table
 from windlass.core.explain import _is_model, _options
@@ -36,42 +37,51 @@ WORDS = {
     "roles.NAME.vars": "environment variables of this role; values are text",
     "engine": "where it runs; absent: the scheduler chooses",
     "code.dir": "the folder that is sent; the CLI takes the current one",
-    "code.git": "a repository to take the code from",
     "code.ignore": "what is not sent, as in `.gitignore`, which is honoured too",
     "code.bundle": "code that was uploaded before, by its digest; the CLI and the SDK fill it in",
     "environment.python": "the Python that runs the script; the CLI names its own on this machine",
-    "environment.image": "a container image",
+    "environment.image": "a container image; only nodes of a Kubernetes engine run one",
     "environment.vars": "environment variables of every rank; values are text",
     "environment.secrets": "secrets to set as variables",
     "data": "datasets by name",
     "outputs.checkpoints": "another folder for checkpoints",
-    "outputs.keep": "how many checkpoints are kept",
+    "outputs.keep_best.metric": "beside the newest, the best checkpoints by this metric are kept",
+    "outputs.keep_best.goal": "which way is better",
+    "outputs.keep_best.n": "how many of the best",
+    "start_from.job": "a job whose checkpoint this one is given, at `$WINDLASS_START_FROM`",
     "outputs.models": "files to offer as models",
-    "metrics.goal": "what is better: `max val_acc`",
-    "metrics.parse": "patterns that find metrics in the output",
+    "metrics.goal": "which metric says how good the job is, and which way: `max val_acc`",
+    "metrics.parse": "regular expressions looked for in each printed line; a named group is a "
+    "metric, the groups `step` and `epoch` say where",
+    "metrics.pickup": "pick up what ranks print, TensorBoard files, arguments and what frameworks "
+    "log; without it, only what the script logs itself",
     "limits.time": "an attempt is stopped, and the job failed, after this long",
-    "limits.cost": "stop after this much money",
+    "limits.cost": "stop it softly once it has cost this much money (all its attempts)",
     "retry.times": "how often a failure is tried again; loss of a node and preemption are not "
     "counted",
     "retry.never": "what is not tried again though `on` names it",
     "retry.resume": "start again from the newest good checkpoint",
     "retry.backoff": "the wait before the first restart; doubles with each, with jitter",
     "retry.backoff_cap": "the longest wait",
-    "on_member_loss": "`restart` the whole gang, or `continue` with fewer members",
+    "on_member_loss": "`restart` the whole gang, or `continue`: who is lost is started again (by "
+    "the rules of `retry`) while the others go on, down to `min` of its role (absent: 1); for "
+    "frameworks `python` and `pytorch` (scripts of `windlass.train`)",
     "queue.name": "the queue; it must exist",
     "queue.priority": "higher goes first",
     "queue.preemptible": "may be ended to make room for others; it starts again when there is "
     "room",
-    "isolation.level": "how far the job is kept apart",
-    "isolation.network": "`none` takes the network away",
+    "isolation.level": "at least so far it is kept from other jobs (0 or 1); the server may do "
+    "more by itself",
+    "isolation.network": "`none` leaves it its loopback and the server, on one node",
     "notify.on": "which ends to tell about",
     "notify.to": "whom to tell",
 }
 _PROBES: dict[str, Any] = {
-    "engine": "other", "code.git": "x", "environment.image": "x", "environment.secrets": ["X"],
-    "data": {"x": "y"}, "outputs.checkpoints": "x", "outputs.models": ["x"], "metrics.goal": "x",
-    "metrics.parse": ["x"], "limits.cost": 1, "queue.name": "x", "queue.priority": 1,
-    "after": ["x"], "begin": "2026-11-20T02:00:00Z", "placement.level": "rack",
+    "engine": "other", "environment.image": "x", "environment.secrets": ["X"],
+    "data": {"x": "y"}, "outputs.checkpoints": "x", "outputs.models": ["x"],
+    "metrics.goal": "min x", "metrics.parse": ["x=(?P<x>[0-9]+)"], "limits.cost": 1,
+    "queue.name": "x", "queue.priority": 1, "after": ["x"], "begin": "2026-11-20T02:00:00Z",
+    "placement.level": "rack",
     "roles.NAME.gpu_share": 0.5, "roles.NAME.gpu_model": ["x"],
     "isolation.level": 1, "isolation.network": "none", "notify.on": ["x"], "notify.to": ["x"],
 }  # fmt: skip
@@ -119,7 +129,7 @@ def page() -> str:
         ]
     parts.append(
         "*Not yet: refused* marks what the file may say but this release does not do; a job that "
-        "asks for it is refused, never run without it. So is `on_member_loss: continue`.\n"
+        "asks for it is refused, never run without it.\n"
     )
     return "\n".join(parts)
 
@@ -187,7 +197,7 @@ _DURATIONS = frozenset({"limits.idle", "limits.grace", "retry.backoff", "retry.b
 
 
 def _default(value: Any, path: str) -> str:
-    if value is None or value in ((), {}):
+    if value is None or value is PydanticUndefined or value in ((), {}):
         return ""
     if path in _DURATIONS:
         return format_duration(value)

@@ -7,6 +7,8 @@ from windlass.contracts import registry as frameworks
 from windlass.contracts.base import Contract
 from windlass.engines import registry as engines
 from windlass.engines.base import Engine
+from windlass.train import registry as strategies
+from windlass.train.strategy import Strategy
 
 FRAMEWORKS = {
     "python": "a plain command in any language: the neutral variables, no more",
@@ -28,7 +30,12 @@ FRAMEWORKS = {
     "horovod": "Gloo, with a key-value store that a worker serves: no ssh, no MPI",
     "mpi": "a hostfile, and our workers as the remote shell: no sshd",
 }
-ENGINES = {"local": "processes of this machine, one worker for each node of a gang"}
+ENGINES = {
+    "kubernetes": "a Kubernetes cluster: a gang is a pod for each node, made directly",
+    "local": "processes of this machine, one worker for each node of a gang",
+    "ray": "a Ray cluster: a gang is one placement group with an actor for each node",
+    "slurm": "a Slurm cluster: a gang is one batch job with a step for each node",
+}
 
 
 def page() -> str:
@@ -50,6 +57,12 @@ def page() -> str:
             _known(engines.BUILT_IN, ENGINES),
             "Every engine passes the suite in `windlass.testing.engines`. "
             "How to write one: [CONTRIBUTING](../../CONTRIBUTING.md#an-engine).\n",
+            f"## Strategies: `{strategies.GROUP}`\n",
+            "A strategy of `windlass.train` is a class of `windlass.train.Strategy`: its fields "
+            "are its options, the first sentence of its docstring is its line in "
+            "`strategies()`. It has:\n",
+            _members(Strategy),
+            "Those that come with Windlass: [strategies of training](strategies.md).\n",
         ]
     )
 

@@ -7,26 +7,33 @@ import argparse
 from docs.writers.markdown import code, table
 from windlass.client.config import DEFAULTS, ENVIRONMENT, IN_PROJECT_FILE
 from windlass.core.strict import format_duration
-from windlass.server.__main__ import _SCHEDULER, _options
+from windlass.server.options import SCHEDULER, parser
 
 SERVER_FLAGS = {
     "--host": "the address to listen on; beyond loopback only with `--insecure`",
 }
 CLIENT = {
     "url": "the server's address",
-    "project": "the project that jobs are submitted to",
+    "project": "the project that commands are about; by default the one of the key",
     "context": "a server named in `config.toml`, with its key",
     "output": "the form of output: table, json, jsonl, yaml, csv or name",
     "access_key": "the access key; normally in `credentials.json`",
     "secret_key": "the secret key; normally in `credentials.json`",
+    "token": "an API token (`wl_…`) instead of a key",
 }
 VARIABLES = {
     "WINDLASS_HOME": "all state of one installation, credentials too; default `~/.windlass`, and "
     "`~/.config/windlass` for credentials and settings",
     "WINDLASS_DATABASE": "as `--database` of the server",
+    "WINDLASS_CURRENCY": "as `--currency` of the server",
+    "WINDLASS_ISOLATION": "as `--isolation` of the server",
+    "WINDLASS_JOB_DISK": "as `--job-disk` of the server",
+    "WINDLASS_ARTIFACT_BYTES": "as `--artifact-bytes` of the server",
+    "WINDLASS_STORAGE": "as `--storage` of the server",
+    "WINDLASS_STORAGE_CACHE": "as `--storage-cache` of the server",
     **{
         "WINDLASS_" + flag[2:].upper().replace("-", "_"): f"as `{flag}` of the server"
-        for flag, *_ in _SCHEDULER
+        for flag, *_ in SCHEDULER
     },
     "WINDLASS_LOG": "how much the server writes to its log: DEBUG, INFO, WARNING",
     "WINDLASS_DEBUG": "1: the CLI shows a traceback with an error of its own",
@@ -37,7 +44,7 @@ VARIABLES = {
 def server_flags() -> dict[str, tuple[str, str]]:
     """Flag → (default, words)."""
     found = {}
-    for action in _options()._actions:
+    for action in parser()._actions:
         if isinstance(action, argparse._HelpAction):
             continue
         flag = action.option_strings[-1]

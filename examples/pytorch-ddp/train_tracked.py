@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
-from train import accuracy, build_model, load_data
 
 import windlass
+from train import accuracy, build_model, load_data
 
 
 def main() -> None:

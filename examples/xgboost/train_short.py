@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from train import train
-
 from windlass.job import collective
 
 if __name__ == "__main__":

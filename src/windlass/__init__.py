@@ -4,7 +4,9 @@ In a training script, on the platform and off it:
 
     windlass.log(step=10, loss=0.3)              windlass.progress(3, 10, "epochs")
     with windlass.checkpoint(step) as path: …    windlass.resume_from()
+    windlass.checkpoint(model=model, optimizer=optimizer), or (save=…, load=…)
     windlass.context(watch_stop=True)            windlass.should_stop()
+    windlass.predictions(truth, predicted)
 
 From outside: `windlass.Client()`. Names are loaded at first use: importing this package alone
 costs next to nothing, and the first group needs the standard library only."""
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from windlass.job.context import Context, context
     from windlass.job.log import log, progress
     from windlass.job.manifest import CheckpointError
+    from windlass.job.predictions import predictions
     from windlass.job.registry import CheckpointFenced
     from windlass.job.stop import should_stop
 
@@ -32,6 +35,7 @@ __all__ = [
     "checkpoint",
     "context",
     "log",
+    "predictions",
     "progress",
     "resume_from",
     "should_stop",
@@ -45,6 +49,7 @@ _HOMES = {
     "checkpoint": "windlass.job.checkpoint",
     "context": "windlass.job.context",
     "log": "windlass.job.log",
+    "predictions": "windlass.job.predictions",
     "progress": "windlass.job.log",
     "resume_from": "windlass.job.checkpoint",
     "should_stop": "windlass.job.stop",

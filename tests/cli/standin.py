@@ -183,7 +183,8 @@ def _handler(stand: StandIn) -> type[BaseHTTPRequestHandler]:
             if abs(now_ms - signed) > 300_000:
                 raise ClockSkew("signed at another time", server_time_ms=now_ms)
             url = f"http://{self.headers['Host']}{self.path}"
-            given = {k: v for k, v in self.headers.items() if not k.lower().startswith("x-wl-")}
+            made = ("x-wl-date", "x-wl-nonce", "x-wl-content-sha256")
+            given = {k: v for k, v in self.headers.items() if k.lower() not in made}
             nonce = self.headers.get("X-Wl-Nonce")
             expected = sign(self.command, url, given, body, ACCESS_KEY, SECRET_KEY, signed, nonce)
             if expected["Authorization"] != self.headers["Authorization"]:

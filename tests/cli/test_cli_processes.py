@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -17,11 +18,12 @@ from standin import Call, StandIn
 
 from windlass.cli import local
 from windlass.core.errors import Internal
+from windlass.worker.ports import HeldPorts
 
 STANDIN = Path(__file__).parent / "standin.py"
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"
@@ -66,7 +68,7 @@ def test_a_pid_used_again_by_a_stranger_is_never_stopped(
         assert local.find() is None
         assert "nothing to stop" in cli("down").err
         assert stranger.poll() is None
-        stranger.communicate(b"\n", timeout=20)
+        stranger.communicate(b"\n", timeout=60)
 
 
 def test_up_is_harmless_when_up_and_down_when_down(started: local.Server, cli: Call) -> None:
@@ -106,7 +108,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(server: StandIn) -> None:
     with follower(server, job["id"]) as process:
         assert process.stdout is not None and process.stdout.readline() == "tick\n"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 101
     assert f"windlass logs -f {job['name']}" in err and f"windlass stop {job['name']}" in err
     assert job["state"] == "running"
@@ -124,7 +126,7 @@ def test_ctrl_c_twice_stops_the_job(server: StandIn) -> None:
             if "stop:" in line:
                 break
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 103
     assert job["state"] == "cancelled" and job["reason"] == "Ctrl-C"
 
@@ -144,20 +146,20 @@ def test_a_reader_that_goes_away_ends_us_without_a_word(server: StandIn) -> None
 
 def test_the_demo_trains_over_two_real_processes(tmp_path: Path) -> None:
     script = Path(local.__file__).parent / "demos" / "train.py"
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    held = HeldPorts(1)  # nobody else is given it before rank 0 listens there
+    port = str(held.numbers[0])
     base = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "HOME": "/"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            env={**base, "RANK": str(rank)}, cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    outs = [process.communicate(timeout=60)[0] for process in ranks]
+    with ExitStack() as stack:
+        stack.callback(held.close)
+        ranks = []
+        for rank in range(2):
+            process = subprocess.Popen(
+                [sys.executable, str(script)],
+                env={**base, "RANK": str(rank)}, cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            ranks.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        outs = [process.communicate(timeout=60)[0] for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0]
     assert outs[0] == outs[1], "every worker has the same loss"
     losses = [float(line.split("loss=")[1]) for line in outs[0].splitlines()]

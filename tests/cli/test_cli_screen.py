@@ -7,8 +7,9 @@ import math
 
 import pytest
 
-from windlass.cli import moments, plot
+from windlass.cli import moments
 from windlass.cli.follow import Screen, fold, label, sentence
+from windlass.core import plot
 from windlass.core.errors import InvalidInput
 
 

@@ -108,3 +108,31 @@ def test_what_is_wrong_is_said_and_the_code_is_2(
     done = cli("simulate", *words)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
+
+
+def test_tenants_that_stand_in_one_file_alone_are_told(cli: Call) -> None:
+    Path("q.yaml").write_text("cohorts: {c: {tenants: {t0: {nominal: {gpus: 8}}, to: {}}}}\n")
+    done = cli("simulate", "jobs.csv", "--nodes", "nodes.csv", "--quotas", "q.yaml")
+    assert done.code == 0, done.err
+    assert "1 tenants of the jobs without a quota, which are not limited: t1" in done.err
+    assert "1 tenants with a quota and without a job: to" in done.err
+
+
+def test_limits_of_the_engine_show_as_time_in_which_nothing_is_done(cli: Call) -> None:
+    words = ("simulate", "jobs.csv", "--nodes", "nodes.csv", "--engine-gangs", "3")
+    answer = json.loads(cli(*words, "-o", "json").out)
+    engine = answer["details"]["engine"]
+    assert engine["gangs_max"] == 3 and engine["wait_s"]["max"] > 0
+    assert answer["utilisation"]["useful"] < answer["utilisation"]["allocated"]
+    assert "the engine ran at most 3 members in 3 gangs" in cli(*words).err
+
+
+def test_a_burst_without_a_rate_is_refused(cli: Call) -> None:
+    done = cli("simulate", "jobs.csv", "--nodes", "nodes.csv", "--engine-burst", "5")
+    assert done.code == 2, done.err
+    assert "--engine-calls" in done.err
+
+
+def test_a_named_engine_has_its_limits(cli: Call) -> None:
+    done = cli("simulate", "jobs.csv", "--nodes", "nodes.csv", "--engine", "ray", "-o", "json")
+    assert json.loads(done.out)["details"]["engine"]["wait_s"]["max"] == 0

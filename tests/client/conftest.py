@@ -19,7 +19,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place, project = tmp_path / "home", tmp_path / "project"
     place.mkdir()
     project.mkdir()
-    for name in ("URL", "PROJECT", "CONTEXT", "OUTPUT", "ACCESS_KEY", "SECRET_KEY", "DEBUG"):
+    for name in (
+        "URL",
+        "PROJECT",
+        "CONTEXT",
+        "OUTPUT",
+        "ACCESS_KEY",
+        "SECRET_KEY",
+        "TOKEN",
+        "DEBUG",
+    ):
         monkeypatch.delenv(f"WINDLASS_{name}", raising=False)
     monkeypatch.setenv("WINDLASS_HOME", str(place))
     monkeypatch.chdir(project)

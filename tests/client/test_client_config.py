@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.client.config import Config, save
+from windlass.client.config import Config, choose_context, forget_context, save, save_context
 from windlass.core.errors import InvalidInput
 
 
@@ -18,7 +18,7 @@ def test_each_place_wins_over_the_next(home: Path, monkeypatch: pytest.MonkeyPat
         found = Config.load({"project": flag}).get("project")
         return found.value, os.path.basename(found.origin)
 
-    assert project() == ("default", "default")
+    assert project() == ("", "default"), "the key has one of its own"
     (home / "credentials.json").write_text(json.dumps({"project": "p1"}))
     assert project() == ("p1", "credentials.json")
     (home / "config.toml").write_text('project = "p2"')
@@ -95,3 +95,61 @@ def test_a_file_that_cannot_be_understood_is_named(home: Path) -> None:
 def test_a_secret_is_never_shown_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WINDLASS_SECRET_KEY", "0123456789")
     assert Config.load().get("secret_key").shown == "…6789"
+
+
+def test_nobody_said_which_project_so_it_is_the_keys_own(home: Path) -> None:
+    assert Config.load().project is None
+    assert Config.load({"project": "vision"}).project == "vision"
+    (home / "config.toml").write_text('project = "speech"')
+    assert Config.load().project == "speech"
+
+
+def test_the_project_beside_a_key_is_not_said_with_another_key(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"url": "http://127.0.0.1:7400", "access_key": "a", "secret_key": "b", "project": "p"}
+    (home / "credentials.json").write_text(json.dumps(own))
+    assert Config.load().project == "p"
+    monkeypatch.setenv("WINDLASS_ACCESS_KEY", "other")
+    assert Config.load().project is None, "the other key has a project of its own"
+    monkeypatch.setenv("WINDLASS_PROJECT", "q")
+    assert Config.load().project == "q"
+
+
+def test_of_a_key_and_a_token_the_nearer_one_is_used(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"url": "http://127.0.0.1:7400", "access_key": "a", "secret_key": "b", "project": "p"}
+    (home / "credentials.json").write_text(json.dumps(own))
+    key, token = Config.load().credential
+    assert (key.value, token.value) == ("a", "")
+    monkeypatch.setenv("WINDLASS_TOKEN", "wlr_of-an-attempt")
+    key, token = Config.load().credential
+    assert (key.value, token.value) == ("a", ""), "a job's own token is for its own calls"
+    monkeypatch.setenv("WINDLASS_TOKEN", "wl_mine")
+    key, token = Config.load().credential
+    assert (key.value, token.value) == ("", "wl_mine") and Config.load().project is None
+    key, token = Config.load({"access_key": "flag"}).credential
+    assert (key.value, token.value) == ("flag", "")
+    assert Config.load().get("token").shown == "…mine"
+
+
+def test_contexts_are_kept_chosen_and_forgotten(home: Path) -> None:
+    values = {"url": "https://lab.example", "access_key": "k", "secret_key": "s", "project": "p"}
+    path = save_context("lab", values)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Config.load().get("url").value == "https://lab.example"
+    assert Config.load().project == "p"
+    save_context("other", {"url": "https://other.example", "token": "wl_x"}, choose=False)
+    assert Config.load().get("context").value == "lab"
+    choose_context("other")
+    assert Config.load().credential[1].value == "wl_x"
+    choose_context("")
+    assert Config.load().get("url").origin == "default"
+    with pytest.raises(InvalidInput, match="no context 'nowhere'; known: lab, other"):
+        choose_context("nowhere")
+    choose_context("lab")
+    forget_context("lab")
+    assert Config.load().get("context").value == "" and "secret" not in path.read_text()
+    with pytest.raises(InvalidInput, match="known: other"):
+        forget_context("lab")

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from standin import StandIn
+from standin import ACCESS_KEY, SECRET_KEY, StandIn
 
 from windlass.client import Client, Job
 from windlass.client.jobs import DONE, STATES
@@ -30,7 +30,11 @@ def test_submit_takes_fields_or_a_mapping_and_adds_the_project(
 ) -> None:
     client.jobs.submit({"run": ["a"]}, workers=2)
     spec = next(iter(server.jobs.values()))["spec"]
-    assert spec == {"run": ["a"], "workers": 2, "project": "default"}
+    assert spec == {"run": ["a"], "workers": 2}, "the key has a project of its own"
+    key = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}
+    with Client(server.url, project="vision", **key) as other:
+        other.jobs.submit({"run": ["a"]}, workers=2)
+    assert [*server.jobs.values()][-1]["spec"]["project"] == "vision"
 
 
 def test_code_is_sent_only_when_the_server_lacks_it(
@@ -70,7 +74,7 @@ def test_wait_returns_when_the_feed_tells_the_end(client: Client, server: StandI
     job = server.job("running")
     timer = threading.Timer(0.1, server.finish, (job["id"], "failed"), {"exit_code": 3})
     timer.start()
-    done = client.jobs.wait(job["id"], timeout_seconds=10)
+    done = client.jobs.wait(job["id"], timeout_seconds=60)
     timer.join()
     assert (done.state, done.exit_code) == ("failed", 3)
     assert len(server.paths()) <= 5, "nobody polls"

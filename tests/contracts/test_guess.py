@@ -44,6 +44,10 @@ TF1 = "import tensorflow as tf\nx = tf.placeholder(tf.float32)\nwith tf.Session(
         ("if TYPE_CHECKING:\n import torch\nimport jax", "jax", "imports jax"),
         ("if True:\n import torch", "pytorch", "imports torch"),
         ("print hello", "python", "cannot be parsed"),
+        ("import windlass.train as wt", "pytorch", "windlass.train"),
+        ("from windlass import train", "pytorch", "windlass.train"),
+        ("from windlass.train import fit", "pytorch", "windlass.train"),
+        ("import windlass", "python", "no framework"),
     ],
 )
 def test_a_gang_is_guessed_from_its_imports(source: str, framework: str, why: str) -> None:

@@ -26,7 +26,9 @@ pair = st.tuples(
 )
 queries = st.lists(pair, max_size=5).map(lambda pairs: "&".join(f"{k}={v}" for k, v in pairs))
 visible = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20)
-names = st.sampled_from(["content-type", "idempotency-key", "x-extra", "x-wl-other"])
+names = st.sampled_from(
+    ["content-type", "idempotency-key", "x-extra", "x-wl-other", "x-wl-project"]
+)
 headers = st.dictionaries(names, visible, max_size=4)
 
 
@@ -127,7 +129,9 @@ def test_a_change_on_the_way_is_seen(change):
     assert not verified(claim, parts, b"{}")
 
 
-@pytest.mark.parametrize("name", ["content-type", "idempotency-key", "x-wl-anything"])
+@pytest.mark.parametrize(
+    "name", ["content-type", "idempotency-key", "x-wl-anything", "x-wl-project"]
+)
 def test_a_header_that_means_something_must_be_signed(name):
     claim, parts = arrive("POST", "http://h/api", {}, b"", headers={name: "slipped in"})
     with pytest.raises(Unauthenticated, match=f"{name} must be signed"):

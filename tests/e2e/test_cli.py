@@ -135,3 +135,17 @@ def test_up_is_harmless_when_up_and_down_leaves_jobs_running(tmp_path: Path, fol
     finally:
         platform.cli("down", "--kill")
         platform.clean()
+
+
+def test_a_pattern_for_which_re_takes_for_ever_holds_up_neither_job_nor_server(
+    shared: Platform, folder: Path
+) -> None:
+    (folder / "long.py").write_text("import sys\nprint('a' * 200 + '!')\nsys.exit(3)\n")
+    rules = ("--retries", "1", "--retry-on", "log:(a+)+b", "--retry-on", "log:(a+)+!$")
+    done = shared.cli("run", "--name", "long", *rules, "long.py", cwd=folder)
+    assert done.returncode == 3, done.stderr
+    assert shared.client.jobs.get("long").attempt == 2, "the second rule was seen"
+    assert shared.cli("logs", "--grep", "(a+)+$", "long").stdout == ""
+    assert shared.cli("logs", "--grep", "(a+)+!$", "long").stdout.strip() == "a" * 200 + "!"
+    refused = shared.cli("logs", "--grep", "a(?=b)", "long")
+    assert refused.returncode == 2 and "lookahead" in refused.stderr

@@ -40,3 +40,21 @@ def test_a_wrong_secret_is_refused(shared: Platform) -> None:
     status, answer = curl(shared, f"{shared.url}/api/v1/jobs", secret="x" * 40)
     assert status == 401
     assert json.loads(answer)["error"]["code"] == "unauthenticated"
+
+
+def test_curl_names_the_project_in_a_signed_header(shared: Platform) -> None:
+    shared.client.projects.create("by-curl")
+    named = ("-H", "X-Wl-Project: by-curl")
+    status, answer = curl(shared, *named, f"{shared.url}/api/v1/whoami")
+    assert status == 200 and json.loads(answer)["project"] == "by-curl"
+    status, answer = curl(shared, "-H", "X-Wl-Project: nowhere", f"{shared.url}/api/v1/whoami")
+    assert status == 404 and "no project nowhere" in answer
+
+
+def test_curl_needs_no_signature_with_a_token(shared: Platform) -> None:
+    token = shared.client.tokens.create("by-curl", scopes=["read"])["token"]
+    words = ["curl", "-sS", "-H", f"Authorization: Bearer {token}"]
+    done = subprocess.run(
+        [*words, f"{shared.url}/api/v1/whoami"], capture_output=True, text=True, timeout=60
+    )
+    assert json.loads(done.stdout)["user"] == "owner"

@@ -41,7 +41,7 @@ def test_profile_gives_a_flame_graph(shared: Platform, busy: str) -> None:
 def test_attach_opens_a_port_for_a_debugger(shared: Platform, busy: str) -> None:
     answer = shared.client.jobs.debug(busy, "attach", rank=0)
     (rank,) = answer["ranks"]
-    with socket.create_connection((rank["host"], rank["port"]), timeout=10):
+    with socket.create_connection((rank["host"], rank["port"]), timeout=60):
         pass
 
 

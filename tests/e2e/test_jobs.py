@@ -5,7 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from windlass.testing.platform import Platform
+
+
+@pytest.fixture
+def platform(either: Platform) -> Platform:
+    """One server for all of them: none leaves anything that disturbs the next."""
+    return either
 
 
 def test_a_job_runs_to_its_end_and_its_output_is_kept(platform: Platform) -> None:

@@ -130,8 +130,13 @@ def test_the_line_is_shown_and_changed(platform):
     assert [job["name"] for job in line["waiting"]] == ["one", "three", "two"]
     assert [job["position"] for job in line["waiting"]] == [1, 2, 3]
     assert line["waiting"][2]["priority"] == -7 and line["waiting"][0]["reason"] == "held"
-    supply = {each["resource"]: each for each in line["supply"]}
-    assert supply["gpus"] == {"resource": "gpus", "total": 4.0, "free": 4.0}
+
+    def gpus():
+        found = platform.client.queues.line()["supply"]
+        return next(each for each in found if each["resource"] == "gpus")
+
+    whole = {"resource": "gpus", "total": 4.0, "free": 4.0}
+    wait_for(lambda: gpus() == whole, 30, "the scheduler has heard of the last test's ends")
     drawn = called(platform, "queue", "show").stdout
     assert "Waiting (3)" in drawn and "4 free" in drawn
     kinds = [event["kind"] for event in jobs.events("two")]

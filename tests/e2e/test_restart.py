@@ -7,6 +7,12 @@ import pytest
 from windlass.testing.platform import Platform, wait_for
 
 
+@pytest.fixture
+def platform(either: Platform) -> Platform:
+    """One server for all of them: none leaves anything that disturbs the next."""
+    return either
+
+
 def test_queued_held_and_finished_jobs_are_as_they_were_after_a_restart(
     platform: Platform,
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass.testing.platform import Platform, wait_for
+from windlass.testing.platform import Platform
 
 FOREVER = [sys.executable, "-c", "import time; print('serving', flush=True); time.sleep(600)"]
 SHORT = [sys.executable, "-c", "print('worked')"]
@@ -70,10 +70,7 @@ def test_a_gang_waits_whole_and_says_for_what(nodes: Platform) -> None:
     first = nodes.submit(FOREVER, roles={"worker": {"count": 3, "gpus": 4, "nproc": 1}})
     nodes.wait_state(first, "running")
     second = nodes.submit(SHORT, roles={"worker": {"count": 2, "gpus": 1}})
-    wait_for(
-        lambda: "needs 2 GPUs, 0 GPUs free" in nodes.client.jobs.why(second.id)["sentence"],
-        what="the scheduler has looked at it",
-    )
+    nodes.wait_why(second, "needs 2 GPUs, 0 GPUs free")
     nodes.client.jobs.stop(first.id, now=True)
     assert nodes.wait(second).state == "succeeded"
     assert nodes.wait(first).state == "cancelled"

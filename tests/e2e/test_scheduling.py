@@ -52,7 +52,9 @@ def platform(shared: Platform) -> Iterator[Platform]:
         shared.wait(job)
 
 
-def why(platform: Platform, job: Job) -> str:
+def why(platform: Platform, job: Job, *words: str) -> str:
+    """What the command says, once its sentence has these words."""
+    platform.wait_why(job, *words)
     done = platform.cli("why", job.id)
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
@@ -104,7 +106,7 @@ def test_who_is_not_preemptible_stays(platform: Platform) -> None:
     low = platform.submit(SLEEP, roles=ALL, queue={"priority": 10, **FIXED})
     platform.wait_state(low, "running")
     high = platform.submit(SLEEP, roles=ONE, queue={"priority": 90})
-    wait_for(lambda: "needs 1 GPU, 0 GPUs free" in why(platform, high), 30, "it waits")
+    platform.wait_why(high, "needs 1 GPU, 0 GPUs free")
     assert platform.client.jobs.get(low.id).state == "running"
 
 
@@ -118,13 +120,15 @@ def test_a_preemption_outlives_the_server(platform: Platform) -> None:
     platform.start()
     platform.client.jobs.submit({"run": SLEEP, "roles": ONE, "hold": True, "name": "rival"})
     high = platform.witness("until", platform.gate("high2"), roles=ALL, queue={"priority": 90})
-    assert platform.process is not None and platform.process.wait(30) == -9
+    assert platform.process is not None and platform.process.wait(120) == -9
     platform.kill()
     platform.env.pop("WINDLASS_FAILPOINT")
     platform.start()
     platform.client.jobs.release("rival")
     platform.wait_state(high, "running", seconds=60)
-    assert {platform.client.jobs.get(ref).state for ref in (low.id, "rival")} == {"queued"}
+    for ref in (low.id, "rival"):
+        platform.wait_state(ref, "queued")
+    assert platform.client.jobs.get(high.id).state == "running"
     assert platform.client.jobs.get(low.id).outcome == "preempted"
     platform.client.jobs.stop("rival")
     platform.gate("high2").touch()
@@ -132,13 +136,13 @@ def test_a_preemption_outlives_the_server(platform: Platform) -> None:
     platform.wait_state(low, "running", seconds=60)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn")),
     reason="torch and scikit-learn are not installed",
 )
 def test_a_torch_job_of_two_ranks_is_preempted_and_resumes(platform: Platform) -> None:
-    command = [sys.executable, "train_tracked.py", "--epochs", "60"]
+    command = [sys.executable, "train_tracked.py", "--epochs", "40"]
     roles = {"worker": {"count": 2, "gpus": GPUS, "nproc": 1}}
     low = platform.client.jobs.submit(
         run=command, framework="pytorch", roles=roles, queue={"priority": 10}, code=EXAMPLE
@@ -151,7 +155,7 @@ def test_a_torch_job_of_two_ranks_is_preempted_and_resumes(platform: Platform) -
     first, second = (platform.logs(low, attempt=number) for number in (1, 2))
     epochs = [int(number) for number in re.findall(r"epoch (\d+) loss", first + second)]
     assert f"resumed after epoch {first.count('loss=')}" in second and "loss=" in first
-    assert epochs == list(range(1, 61)), "each epoch once, over both attempts"
+    assert epochs == list(range(1, 41)), "each epoch once, over both attempts"
 
 
 # Quotas and queues
@@ -165,8 +169,9 @@ def test_ten_jobs_against_a_quota_of_two_gpus(platform: Platform) -> None:
         wait_for(lambda: count(platform, "running") == 2, 30, "two run")
         waiting = platform.client.jobs.list(state="queued")
         assert len(waiting) == 8, "all were accepted"
-        text = why(platform, waiting[0])
-        assert "waiting: 1 GPU short (default uses 2 GPUs and owns 2 GPUs)" in text
+        told = "waiting: 1 GPU short (default uses 2 GPUs and owns 2 GPUs)"
+        text = why(platform, waiting[0], told)
+        assert told in text
         assert "next: windlass quota show default" in text
         assert count(platform, "starting") == 0
         quotas.set("default", nominal={"gpus": 4})
@@ -184,8 +189,7 @@ def test_more_than_the_quota_ever_gives_waits_and_says_so(platform: Platform) ->
     platform.client.quotas.set("default", nominal={"gpus": 2})
     try:
         job = platform.submit(SLEEP, roles=ALL)
-        found = wait_for(lambda: "can never start" in why(platform, job), 30, "it is told")
-        assert found and "4 GPUs over its quota" in why(platform, job)
+        assert "4 GPUs over its quota" in why(platform, job, "can never start")
     finally:
         platform.client.quotas.delete("default")
     platform.wait_state(job, "running")
@@ -199,7 +203,7 @@ def test_in_a_strict_queue_nobody_passes_the_first(platform: Platform) -> None:
     platform.wait_state(blocker, "running")
     whole = platform.submit(SLEEP, name="whole", roles=ALL, queue={"name": "strict"})
     small = platform.submit(SLEEP, name="small", roles=ONE, queue={"name": "strict"})
-    wait_for(lambda: "queue strict is strict: whole is first" in why(platform, small), 30, "why")
+    platform.wait_why(small, "queue strict is strict: whole is first")
     queues.set("strict", policy="best-effort")
     platform.wait_state(small, "running")
     assert platform.client.jobs.get(whole.id).state == "queued"
@@ -215,7 +219,7 @@ def test_a_paused_queue_starts_nothing_and_others_go_on(platform: Platform) -> N
     queues.pause("aside")
     aside = platform.submit(["true"], queue={"name": "aside"})
     assert platform.wait(platform.submit(["true"])).state == "succeeded"
-    text = wait_for(lambda: "paused" in (told := why(platform, aside)) and told, 30, "why")
+    text = why(platform, aside, "paused")
     assert "queue aside is paused" in text and "next: windlass queue resume aside" in text
     queues.resume("aside")
     assert platform.wait(aside).state == "succeeded"
@@ -230,7 +234,7 @@ def test_a_short_job_passes_a_waiting_gang_and_a_long_one_does_not(platform: Pla
     blocker = platform.submit(SLEEP, roles=NODE, limits=limits, queue=FIXED)
     platform.wait_state(blocker, "running")
     gang = platform.submit(SLEEP, name="gang", roles=ALL)
-    text = wait_for(lambda: "about" in (told := why(platform, gang)) and told, 30, "a promise")
+    text = why(platform, gang, "it should start about")
     found = re.search(r"it should start about (?:\S+ )?(\d\d:\d\d) UTC, in (\d+) min", text)
     assert found, text
     assert 25 <= int(found[2]) <= 31
@@ -240,9 +244,36 @@ def test_a_short_job_passes_a_waiting_gang_and_a_long_one_does_not(platform: Pla
     long = platform.submit(SLEEP, name="long", roles=ONE, limits={"time": "2h"})
     short = platform.submit(["sleep", "1"], roles=ONE, limits={"time": "5m"})
     assert platform.wait(short).state == "succeeded"
-    assert "what is free is kept for gang, which is ahead" in why(platform, long)
+    platform.wait_why(long, "what is free is kept for gang, which is ahead")
     platform.client.jobs.stop(blocker.id, now=True)
     platform.wait_state(gang, "running", seconds=60)
+
+
+@pytest.mark.slow
+def test_a_promised_start_outlives_the_server(platform: Platform) -> None:
+    """Killed with two gangs in line: the next server knows who was promised the start first,
+    though it would begin with the other."""
+
+    def starts(job: Job) -> datetime | None:
+        line = platform.client.queues.line()["waiting"]
+        told = next((one["expected_start"] for one in line if one["id"] == job.id), None)
+        return datetime.fromisoformat(told) if told else None
+
+    blocker = platform.submit(SLEEP, roles=NODE, limits={"time": "30m"}, queue=FIXED)
+    platform.wait_state(blocker, "running")
+    # Not to be preempted by the urgent one as soon as it runs, before anybody has seen it run.
+    gang = platform.submit(SLEEP, name="gang", roles=ALL, limits={"time": "1h"}, queue=FIXED)
+    passes = platform.submit(["sleep", "1"], roles=ONE, limits={"time": "5m"})
+    assert platform.wait(passes).state == "succeeded"
+    urgent = platform.submit(SLEEP, roles=ALL, limits={"time": "1h"}, queue={"priority": 90})
+    before = wait_for(lambda: starts(gang), 30, "a promise")
+    platform.kill()
+    platform.start()
+    after = wait_for(lambda: starts(gang), 30, "the promise")
+    assert abs(after - before) < timedelta(seconds=1)
+    platform.client.jobs.stop(blocker.id, now=True)
+    platform.wait_state(gang, "running", seconds=60)
+    assert platform.client.jobs.get(urgent.id).state == "queued"
 
 
 # Dependencies and times
@@ -301,7 +332,7 @@ def test_what_ended_while_the_server_was_away_is_followed(platform: Platform) ->
     for job in (good, bad):
         wait_for(lambda job=job: platform.said(job, "ended"), 30, "it ends")
     platform.start()
-    assert platform.process is not None and platform.process.wait(30) == -9
+    assert platform.process is not None and platform.process.wait(120) == -9
     platform.kill()
     platform.env.pop("WINDLASS_FAILPOINT")
     platform.start()
@@ -311,14 +342,16 @@ def test_what_ended_while_the_server_was_away_is_followed(platform: Platform) ->
 
 
 def test_a_job_does_not_start_before_its_time(platform: Platform) -> None:
-    done = platform.cli("submit", "--no-code", "--name", "later", "--begin", "3s", "true")
-    assert done.returncode == 0, done.stderr
-    later = platform.client.jobs.get("later")
-    assert later.state == "held" and "waits until" in why(platform, later)
-    over = platform.wait(later)
+    for name, begin in (("tomorrow", "1d"), ("later", "2s")):
+        done = platform.cli("submit", "--no-code", "--name", name, "--begin", begin, "true")
+        assert done.returncode == 0, done.stderr
+    tomorrow = platform.client.jobs.get("tomorrow")
+    assert tomorrow.state == "held" and "waits until" in why(platform, tomorrow)
+    over = platform.wait("later")
     assert over.state == "succeeded" and over.started is not None
     begun = datetime.fromisoformat(over.started) - datetime.fromisoformat(over.submitted)
-    assert begun >= timedelta(seconds=2.5)
+    assert begun >= timedelta(seconds=1.5)
+    assert platform.client.jobs.get(tomorrow.id).state == "held"
 
 
 # Elastic gangs
@@ -379,7 +412,7 @@ def test_two_shares_lie_on_one_device_and_a_third_does_not(platform: Platform) -
     platform.wait_state(whole, "running")
     assert platform.client.queues.line()["supply"][0]["free"] < 1
     last = platform.submit(SLEEP, roles=ONE)
-    wait_for(lambda: "GPU" in why(platform, last), 30, "no whole device is left")
+    platform.wait_why(last, "GPU")
     assert platform.client.jobs.get(last.id).state == "queued"
 
 
@@ -424,4 +457,4 @@ def test_of_many_that_wait_each_is_told_why(platform: Platform) -> None:
     began = time.monotonic()
     for job in jobs[::10]:
         assert "waiting" in platform.client.jobs.why(job.id)["sentence"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30

@@ -61,7 +61,7 @@ def test_the_page_on_the_python_client_is_a_program(platform, tmp_path):
         program("how-to/python-client.md").replace("python train.py", f"{sys.executable} train.py")
     )
     done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=180,
         env={**os.environ, **platform.env},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -72,7 +72,7 @@ def test_the_page_on_the_python_client_is_a_program(platform, tmp_path):
 def test_the_page_on_scripts_is_a_program_off_the_platform(tmp_path):
     (tmp_path / "page.py").write_text("loss = 0.5\n" + program("how-to/in-a-script.md"))
     done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=180,
         env={name: text for name, text in os.environ.items() if "WINDLASS" not in name},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

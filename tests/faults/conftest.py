@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,12 @@ def platform(tmp_path: Path, server_args: tuple[str, ...]) -> Iterator[Platform]
 
 
 @pytest.fixture
+def unstarted(tmp_path: Path, server_args: tuple[str, ...]) -> Iterator[Platform]:
+    """The same, which its test starts: for one whose first server has a fault already."""
+    yield from checked(Platform(tmp_path / "home", *server_args), started=False)
+
+
+@pytest.fixture
 def any_platform(
     tmp_path: Path, server_args: tuple[str, ...], dialect: str, database_url: str
 ) -> Iterator[Platform]:
@@ -59,8 +66,11 @@ def shared(_unbroken: Platform, tmp_path: Path) -> Iterator[Platform]:
     invariants.check(_unbroken)
 
 
-def checked(platform: Platform) -> Iterator[Platform]:
-    with platform:
+def checked(platform: Platform, started: bool = True) -> Iterator[Platform]:
+    with ExitStack() as stack:
+        stack.push(platform)  # it is ended and cleaned up, whoever started it
+        if started:
+            platform.start()
         yield platform
         if platform.process is None:
             platform.start()

@@ -9,7 +9,7 @@ import pytest
 
 from windlass.client import Job
 from windlass.core.errors import Conflict
-from windlass.testing.platform import Platform, runs, wait_for
+from windlass.testing.platform import Platform, read_json, runs, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -45,16 +45,18 @@ def test_r_f30_a_stop_at_any_moment_has_one_end(
     platform = any_platform
     blocker = platform.submit(["sleep", "600"], roles={"worker": {"gpus": 1}})
     platform.wait_state(blocker, "running")
-    for number, moment in enumerate(MOMENTS * 3):
+    for number, moment in enumerate(MOMENTS * 2):
         job = begin(platform, moment, number)
         time.sleep(dice.uniform(0, 0.15))
         now = dice.random() < 0.5
         platform.client.jobs.stop(job.id, reason="enough", now=now)
         platform.client.jobs.stop(job.id, reason="really", now=True)
-        # Well within the 10 s after which the engine would kill: the worker itself must obey.
-        over = platform.wait(job, seconds=9)
+        over = platform.wait(job)
         may_be = {"cancelled"} if moment == "queued" else {"cancelled", "succeeded"}
         assert over.state in may_be, over
+        # The worker itself obeyed: where the engine has to kill it, it is called lost.
+        told = [read_json(folder / "exit.json") for folder in platform.attempts(job)]
+        assert "lost" not in [record.get("outcome") for record in told], told
         assert platform.client.jobs.stop(job.id).state == over.state, "a late stop changes nothing"
         assert not any(runs(line["pid"]) for line in platform.said(job, "began"))
         with pytest.raises(Conflict):
@@ -86,15 +88,13 @@ def test_a_stop_gives_the_script_time_to_save_and_leave(shared: Platform) -> Non
 
 
 def test_a_stop_now_does_not_wait_for_the_grace(shared: Platform) -> None:
-    """The script would take its whole grace of 30 s."""
-    job = shared.witness("escape")
+    """The script would take its whole grace, for longer than anybody waits here."""
+    job = shared.witness("escape", limits={"grace": "30m"})
     wait_for(lambda: shared.said(job, "escaped"), 30, "it runs")
     shared.client.jobs.stop(job.id)
     shared.wait_state(job, "stopping")
-    began = time.monotonic()
     shared.client.jobs.stop(job.id, now=True)
     assert shared.wait(job).state == "cancelled"
-    assert time.monotonic() - began < 8
 
 
 def test_r_f28_what_ignores_stops_or_escapes_is_gone_with_the_job(shared: Platform) -> None:
@@ -113,7 +113,7 @@ def test_r_f28_also_when_it_escaped_and_its_worker_was_killed(shared: Platform) 
 
 
 def test_a_restart_ends_the_attempt_and_the_next_resumes_where_it_was(shared: Platform) -> None:
-    job = shared.witness("train", 12, 0.1)
+    job = shared.witness("train", 40, 0.2)
     wait_for(lambda: len(shared.said(job, "saved")) >= 3, 30, "it has saved three steps")
     shared.client.jobs.restart(job.id)
     job = shared.wait(job)
@@ -122,4 +122,4 @@ def test_a_restart_ends_the_attempt_and_the_next_resumes_where_it_was(shared: Pl
     assert (first["step"], second["attempt"]) == (0, 2)
     assert second["step"] >= 3, "nothing that was saved is computed again"
     steps = [line["step"] for line in shared.said(job, "saved")]
-    assert steps == list(range(1, 13))
+    assert steps == list(range(1, 41))

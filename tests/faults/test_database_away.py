@@ -1,4 +1,5 @@
-"""PostgreSQL stops, or a connection is cut in the middle of a commit: R-F10, R-F12."""
+"""PostgreSQL stops, another takes its place, or a connection is cut in the middle of a commit:
+R-F10, R-F11, R-F12."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -24,7 +25,7 @@ only_postgres = pytest.mark.parametrize("dialect", ["postgresql"])
 
 
 class Load:
-    """Readers and submitters that ask on and keep every answer."""
+    """Readers and submitters that ask on and keep every answer, and when they asked."""
 
     def __init__(self, platform: Platform, job_id: str) -> None:
         self.platform = platform
@@ -32,6 +33,13 @@ class Load:
         self.answers: list[tuple[float, httpx.Response]] = []
         self.acked: dict[str, str] = {}
         self._over = threading.Event()
+
+    def refused(self, since: float = 0.0) -> int:
+        """How often the API has said that the database is away, to who asked since then."""
+        return self.codes(since)[503]
+
+    def codes(self, since: float = 0.0) -> Counter[int]:
+        return Counter(a.status_code for began, a in list(self.answers) if began >= since)
 
     @contextmanager
     def running(self) -> Iterator[Load]:
@@ -43,7 +51,7 @@ class Load:
         finally:
             self._over.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(120)
 
     def _ask(self, number: int) -> None:
         turn = 0
@@ -57,10 +65,11 @@ class Load:
                 ("GET", "/jobs?limit=5", None),
                 ("GET", "/status", None),
             ):
+                began = time.monotonic()
                 answer = self.platform.call(
                     method, path, body, headers={"Idempotency-Key": key} if body else None
                 )
-                self.answers.append((time.monotonic(), answer))
+                self.answers.append((began, answer))
                 if body and answer.status_code == 201:
                     self.acked[key] = answer.json()["id"]
             time.sleep(0.05)
@@ -84,14 +93,12 @@ def test_r_f10_while_the_database_is_away_nothing_is_judged(
         try:
             ends_meanwhile.touch()
             wait_for(lambda: platform.said(short, "ended"), 20, "one ends without a database")
-            wait_for(
-                lambda: sum(a.status_code == 503 for _, a in list(load.answers)) > 10,
-                20,
-                "the API says that it is away",
-            )
+            wait_for(lambda: load.refused() > 10, 20, "the API says that it is away")
             saved = len(platform.said(trains, "saved"))
-            time.sleep(2)
-            assert len(platform.said(trains, "saved")) > saved, "it trains and saves on"
+            wait_for(
+                lambda: len(platform.said(trains, "saved")) > saved + 5,
+                what="it trains and saves on",
+            )
         finally:
             postgres.start()
         back = time.monotonic()
@@ -100,14 +107,7 @@ def test_r_f10_while_the_database_is_away_nothing_is_judged(
             10,
             "submits are taken again",
         )
-    codes = Counter(answer.status_code for _, answer in load.answers)
-    print(f"answers: {dict(codes)}")
-    assert set(codes) == {200, 201, 503}, [
-        (a.status_code, a.text) for _, a in load.answers if a.status_code not in (200, 201, 503)
-    ]
-    away = [answer for _, answer in load.answers if answer.status_code == 503]
-    assert all(int(answer.headers["retry-after"]) >= 1 for answer in away)
-    assert all(answer.json()["error"]["code"] == "unavailable" for answer in away)
+    said_to_be_away(load)
     invariants.accepted(platform, load.acked)
     over = platform.wait(short)
     assert (over.state, over.exit_code, over.attempt) == ("failed", 3, 1)
@@ -124,6 +124,81 @@ def test_r_f10_while_the_database_is_away_nothing_is_judged(
     for job, state in ((long, "succeeded"), (trains, "cancelled")):
         over = platform.wait(job)
         assert (over.state, over.attempt) == (state, 1)
+
+
+def said_to_be_away(load: Load) -> None:
+    """Whoever could not be answered was told so, and nothing else."""
+    codes = Counter(answer.status_code for _, answer in load.answers)
+    print(f"answers: {dict(codes)}")
+    assert set(codes) == {200, 201, 503}, [
+        (a.status_code, a.text) for _, a in load.answers if a.status_code not in (200, 201, 503)
+    ]
+    away = [answer for _, answer in load.answers if answer.status_code == 503]
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in away)
+    assert all(answer.json()["error"]["code"] == "unavailable" for answer in away)
+
+
+@pytest.fixture
+def pair(postgres: PostgresServer) -> Iterator[tuple[PostgresServer, PostgresServer]]:
+    """A primary of the test's own, and its standby."""
+    with ExitStack() as stack:
+        primary = PostgresServer()
+        stack.callback(primary.remove)
+        primary.start()
+        primary.execute(f"CREATE DATABASE windlass OWNER {primary.user}")
+        standby = primary.standby()
+        stack.callback(standby.remove)
+        yield primary, standby
+
+
+@pytest.mark.parametrize("route", ["proxy", "hosts"])
+def test_r_f11_a_standby_takes_over_and_nothing_acknowledged_is_lost(
+    tmp_path: Path, pair: tuple[PostgresServer, PostgresServer], route: str
+) -> None:
+    """The server finds the new primary at the same address, or among the hosts it was given."""
+    primary, standby = pair
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(primary.socket))
+        url = primary.url("windlass", host="127.0.0.1", port=proxy.port)
+        if route == "hosts":
+            every = "&".join(f"host={each.directory}:5432" for each in pair)
+            url = f"postgresql://{primary.user}@/windlass?{every}&target_session_attrs=read-write"
+        platform = stack.enter_context(Platform(tmp_path / "home", database=url))
+        runs_on, ends_meanwhile = platform.gate("on"), platform.gate("ends")
+        long = platform.witness("until", runs_on)
+        short = platform.witness("until", ends_meanwhile, 3)
+        trains = platform.witness("train", 10_000, 0.1)
+        for job in (long, short, trains):
+            platform.wait_state(job, "running")
+        wait_for(lambda: platform.said(trains, "saved"), 30, "one saves checkpoints")
+        with Load(platform, long.id).running() as load:
+            wait_for(lambda: len(load.acked) > 5, 20, "the load is on")
+            primary.kill()
+            ends_meanwhile.touch()
+            wait_for(lambda: platform.said(short, "ended"), 20, "one ends without a database")
+            wait_for(lambda: load.refused() > 10, 20, "the API says that it is away")
+            refused = load.refused()
+            proxy.turn_to(standby.socket)  # it is there, and does not take writes yet
+            wait_for(lambda: load.refused() > refused + 10, 20, "that is no primary")
+            saved = len(platform.said(trains, "saved"))
+            standby.promote()
+            acked = len(load.acked)
+            wait_for(lambda: len(load.acked) > acked + 10, 20, "submits are taken again")
+            back = time.monotonic()
+            wait_for(lambda: load.codes(back).total() > 60, 20, "and all the rest")
+            assert load.refused(back) == 0, "no connection to the old one is left"
+            wait_for(lambda: len(platform.said(trains, "saved")) > saved + 5, what="it trains on")
+        said_to_be_away(load)
+        invariants.accepted(platform, load.acked)
+        over = platform.wait(short)
+        assert (over.state, over.exit_code, over.attempt) == ("failed", 3, 1)
+        platform.client.jobs.stop(trains.id)
+        runs_on.touch()
+        for job, state in ((long, "succeeded"), (trains, "cancelled")):
+            over = platform.wait(job)
+            assert (over.state, over.attempt) == (state, 1)
+        assert platform.log().count("leading with epoch") == 1, "the lease was copied, too"
+        invariants.check(platform)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from windlass.testing.postgres import PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("dialect", ["postgresql"])]
 
-LEASE_SECONDS = 2
+LEASE_SECONDS = 4
 GPU = {"worker": {"gpus": 1}}
 
 _WATCH = """
@@ -169,9 +169,12 @@ def test_r_f20_a_leader_that_was_stopped_writes_nothing_when_it_wakes_up(
     invariants.check(new)
 
 
-@pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--fake-gpus", "1")])
+@pytest.mark.parametrize(
+    "server_args", [("--fake-nodes", "1", "--fake-gpus", "1", "--lease", "2s")]
+)
 def test_r_f20_stopped_at_any_moment_for_twice_its_lease(servers: Servers) -> None:
-    """Twice: the leader is stopped while jobs come and go, another leads, and it comes back."""
+    """Twice: the leader is stopped while jobs come and go, another leads, and it comes back. Who
+    leads may change in between, too: the lease is short, and the machine may be busy."""
     servers.add("a"), servers.add("b")
     api = servers.add("c", "--loops", "off")
     gate = api.gate()
@@ -185,7 +188,7 @@ def test_r_f20_stopped_at_any_moment_for_twice_its_lease(servers: Servers) -> No
             wait_for(
                 lambda name=name: (servers.leader() or (name,))[0] != name, 60, "another leads"
             )
-            time.sleep(LEASE_SECONDS)
+            time.sleep(2)
             servers.all[name].thaw()
             assert wait_for(servers.leader, 30)[1] > epoch
     gate.touch()
@@ -256,15 +259,17 @@ def leaders_killed(
 ) -> None:
     """Whoever leads is killed again and again, and comes back as one of those that wait. Jobs are
     submitted all the while, through a server that never leads. `strict`: half of the calm rate is
-    demanded; the ordinary run only tells it, since a rate on a busy machine proves nothing."""
+    demanded; not in the ordinary run, since a rate on a busy machine proves nothing."""
     for name in "abc":
         servers.add(name)
     api = servers.add("d", "--loops", "off")
     with Stream(api, "exit", 0) as stream:
         wait_for(lambda: len(stream.over) > 5, 60, "jobs come and go")
-        calm_from = time.monotonic()
-        time.sleep(every_seconds * 2)
-        calm = stream.ended(calm_from, time.monotonic()) / (every_seconds * 2)
+        calm = None
+        if strict:
+            calm_from, calm_seconds = time.monotonic(), 2 * every_seconds
+            time.sleep(calm_seconds)
+            calm = stream.ended(calm_from, time.monotonic()) / calm_seconds
         began, killed = time.monotonic(), 0
         while killed < kills:
             found = servers.leader()
@@ -273,12 +278,12 @@ def leaders_killed(
                 victim.kill()
                 killed += 1
                 time.sleep(dice.uniform(0, 0.5))  # as a supervisor would take
-                victim.start(60)
+                victim.start()
             time.sleep(max(0, began + killed * every_seconds - time.monotonic()))
         now = time.monotonic()
         stormy = stream.ended(began, now) / (now - began)
-    print(f"calm {calm:.1f} jobs/s, with a leader killed every {every_seconds} s {stormy:.1f}")
-    if strict:
+    print(f"{stormy:.1f} jobs/s with a leader killed every {every_seconds} s, calm: {calm}")
+    if calm is not None:
         assert stormy >= calm / 2
     assert stormy > 0, "work goes on between the kills"
     for job_id in stream.submitted:
@@ -292,7 +297,7 @@ def leaders_killed(
 
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--lease", "1s")])
 def test_r_f22_leaders_are_killed_again_and_again(servers: Servers, dice: random.Random) -> None:
-    leaders_killed(servers, dice, every_seconds=6, kills=3, strict=False)
+    leaders_killed(servers, dice, every_seconds=4, kills=3, strict=False)
 
 
 @pytest.mark.soak

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import psutil
 import pytest
 
 from windlass.client import Client
@@ -18,7 +19,7 @@ from windlass.testing.platform import Platform, wait_for
 pytestmark = pytest.mark.slow
 
 THREADS = 8
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 20.0
 """However many wait or end: a look and a submit are answered within this, also on a machine that
 is busy with other things. On a quiet one it is some 40 ms."""
 
@@ -64,8 +65,14 @@ def never_locked_out(platform: Platform) -> Iterator[None]:
     assert max(waits) < ANSWER_SECONDS
 
 
+def _cpu_seconds(platform: Platform) -> float:
+    assert platform.process is not None
+    return float(sum(psutil.Process(platform.process.pid).cpu_times()[:2]))
+
+
 def all_cancelled(platform: Platform, count: int, seconds: float) -> None:
-    """So many wait, and are cancelled; they are over within so many seconds of the last call."""
+    """So many wait, and are cancelled; they are over within so many seconds of the server's time
+    after the last call."""
     blocker = platform.submit(["sleep", "600"], roles={"worker": {"gpus": 1}})
     platform.wait_state(blocker, "running")
     waits = {"run": ["true"], "roles": {"worker": {"gpus": 1}}}
@@ -74,12 +81,11 @@ def all_cancelled(platform: Platform, count: int, seconds: float) -> None:
     with never_locked_out(platform):
         began = time.monotonic()
         spread(platform, ids, lambda api, job_id: api.jobs.stop(job_id, reason="enough"))
-        asked = time.monotonic()
-        wait_for(
-            lambda: not platform.client.jobs.list(state="queued", limit=1), seconds, "none waits"
-        )
-        took = time.monotonic() - asked
+        asked, spent = time.monotonic(), _cpu_seconds(platform)
+        wait_for(lambda: not platform.client.jobs.list(state="queued", limit=1), 120, "none waits")
+        took, spent = time.monotonic() - asked, _cpu_seconds(platform) - spent
     print(f"{count} asked for in {asked - began:.1f} s, over {took:.2f} s later")
+    assert spent < seconds, "of the server's own time: the machine may be busy"
     over = {job.id: job for job in platform.client.jobs.list(state="cancelled", limit=count + 1)}
     assert set(over) == set(ids)
     assert {(job.attempt, job.outcome) for job in over.values()} == {(0, "cancelled")}
@@ -88,11 +94,19 @@ def all_cancelled(platform: Platform, count: int, seconds: float) -> None:
     assert platform.wait(platform.submit(["true"], roles={"worker": {"gpus": 1}})).exit_code == 0
 
 
+@pytest.mark.parametrize("dialect", ["postgresql"])
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--fake-gpus", "1")])
 def test_r_f35_two_thousand_that_wait_are_cancelled(any_platform: Platform) -> None:
     all_cancelled(any_platform, 2_000, seconds=15)
 
 
+@pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--fake-gpus", "1")])
+def test_r_f35_four_thousand_that_wait_are_cancelled(platform: Platform) -> None:
+    all_cancelled(platform, 4_000, seconds=4)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("server_args", [("--fake-nodes", "1", "--fake-gpus", "1")])
 def test_r_f35_ten_thousand_that_wait_are_cancelled(platform: Platform) -> None:
     all_cancelled(platform, 10_000, seconds=6)

@@ -26,7 +26,7 @@ def test_r_f23_a_hundred_submits_with_one_key_make_one_job(any_platform: Platfor
         line = Barrier(at_once)
 
         def submit(_: int, key: str = key, line: Barrier = line) -> httpx.Response:
-            line.wait(20)
+            line.wait(60)
             return platform.call("POST", "/jobs", body(key), headers={"Idempotency-Key": key})
 
         with ThreadPoolExecutor(at_once) as pool:

@@ -45,7 +45,7 @@ def test_r_f6_a_killed_rank_takes_its_gang_along_and_all_resume_together(
 ) -> None:
     platform = any_platform
     job = platform.witness(
-        "train", 8, 0.1, workers=4, retry={"times": 3, **QUICK}, limits={"grace": "1s"}
+        "train", 24, 0.2, workers=4, retry={"times": 3, **QUICK}, limits={"grace": "1s"}
     )
     saved_by_all(platform, job, 2, ranks=4, attempt=1)
     first = rank_pids(platform, job, 1)
@@ -132,10 +132,13 @@ def test_losses_of_workers_without_a_further_step_hold_a_job_and_do_not_fail_it(
     """Losing a node is never the job's fault, also when it had no time to get further."""
     job = shared.witness("train", 1, 0, retry=QUICK)
     assert shared.wait(job).state == "succeeded"  # warm: imports are cached from here on
-    job = shared.witness("train", 1000, 0.3, retry=QUICK)
+    job = shared.witness("train", 1000, 2, retry=QUICK)
     saved_by_all(shared, job, 1, ranks=1, attempt=1)
     for attempt in (1, 2, 3, 4):
-        wait_for(lambda attempt=attempt: rank_pids(shared, job, attempt), 30, f"attempt {attempt}")
+        pids = wait_for(
+            lambda attempt=attempt: rank_pids(shared, job, attempt), 30, f"attempt {attempt}"
+        )
+        os.kill(pids[0], signal.SIGSTOP)  # it gets no further, however late its end comes
         shared.kill_worker(job)
     assert shared.wait_state(job, "held", "failed").state == "held"
     shared.client.jobs.stop(job.id)

@@ -13,8 +13,7 @@ from windlass.client import Job
 from windlass.testing.environments import Unavailable, environment
 from windlass.testing.platform import Platform
 
-HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 LINE = re.compile(r"rank (\d+) of (\d+) loss ([0-9.]+) -> ([0-9.]+) (?:model|weights) (.*)")
 
 
@@ -49,12 +48,6 @@ class Ran(NamedTuple):
         for each in self.told:
             assert each.last_loss < 0.6 * each.first_loss
         assert len({each.model for each in self.told}) == 1, self.told
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.frameworks)
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def losses(text: str) -> list[float]:
 
 def calls(platform: Platform, job: Job) -> list[str]:
     """The calls that the agents of a job wrote down."""
-    logs = (folder / "debug" / "agent.log" for folder in platform.attempts(job))
+    logs = (folder / "debug" / "ranks" / "agent.log" for folder in platform.attempts(job))
     lines = [line for log in logs if log.exists() for line in log.read_text().splitlines()]
     return [line for line in lines if re.search(r" call \d+ of ", line)]
 
@@ -115,7 +115,7 @@ def test_a_remote_rank_that_is_killed_ends_the_gang(platform: Platform, python: 
 
 def test_a_node_that_is_lost_starts_the_whole_gang_again(platform: Platform, python: Path) -> None:
     job = platform.submit(
-        ["python", str(EXAMPLE / "train.py"), "--epochs", "100", "--pause", "0.02"],
+        ["python", str(EXAMPLE / "train.py"), "--epochs", "400", "--pause", "0.02"],
         framework="mpi",
         roles={"worker": {"count": 2, "gpus": 1}},
         environment={"python": str(python)},

@@ -11,7 +11,7 @@ import pytest
 
 from windlass.client import Job
 from windlass.testing.environments import Unavailable, environment
-from windlass.testing.platform import Platform
+from windlass.testing.platform import Platform, wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = pytest.mark.slow
@@ -176,3 +176,31 @@ def test_keras_on_torch_trains_on_two_workers_as_on_one(platform: Platform, kera
     _, text = run(platform, keras, *words, "train.py", folder=EXAMPLES / "keras")
     alone = losses(text)
     assert len(alone) == 3 and alone[-1] < alone[0] / 2
+
+
+TRACED = """
+import tensorflow as tf
+x = tf.random.normal((64, 64))
+step = tf.function(lambda x: tf.linalg.matmul(x, x))
+step(x)
+print("up", flush=True)
+while True:
+    step(x)
+"""
+
+
+def test_a_trace_of_tensorflow_is_written_and_kept_where_a_board_looks_for_it(
+    platform: Platform, tensorflow: Path, tmp_path: Path
+) -> None:
+    job = platform.submit([str(tensorflow), "-c", TRACED])
+    wait_for(lambda: "up" in platform.logs(job), 240, "it trains")
+    out = str(tmp_path / "seen")
+    done = platform.cli("debug", "profile", "--trace", "--seconds", "1", "--out", out, job.id)
+    assert done.returncode == 0, done.stderr
+    [path] = done.stdout.split()
+    assert path.endswith(".xplane.pb") and b"MatMul" in Path(path).read_bytes()
+    [kept] = platform.client.http.get(f"/runs/{job.id}/artifacts", {"path": "profiles"})["items"]
+    where = {"path": f"{kept['path']}/plugins/profile"}
+    assert platform.client.http.get(f"/runs/{job.id}/artifacts", where)["items"]
+    assert platform.client.jobs.get(job.id).state == "running", "it goes on"
+    platform.client.jobs.stop(job.id, now=True)

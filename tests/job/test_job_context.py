@@ -71,7 +71,7 @@ def test_off_the_platform_nothing_is_created_before_something_is_written(tmp_pat
     alone("import windlass; windlass.log(loss=1)", tmp_path)
     (folder,) = (tmp_path / "windlass-runs").iterdir()
     assert "-train-" in folder.name
-    assert [path.name for path in folder.iterdir()] == ["spool-0.jsonl"]
+    assert {path.name for path in folder.iterdir()} == {"run.json", "spool-0.jsonl"}
 
 
 def test_off_the_platform_a_run_resumes_only_when_asked(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_loop_that_watches_saves_and_leaves_on_sigterm(
     try:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
@@ -201,7 +201,7 @@ def test_the_public_names_are_the_documented_ones() -> None:
     assert [name for name in dir(windlass) if not hasattr(windlass, name)] == []
     assert dir(windlass) == sorted(
         "CheckpointError CheckpointFenced Client Context __version__ checkpoint context log "
-        "progress resume_from should_stop".split()
+        "predictions progress resume_from should_stop".split()
     )
     with pytest.raises(AttributeError, match="no attribute 'logg'"):
         _ = windlass.logg  # type: ignore[attr-defined]

@@ -161,10 +161,13 @@ def test_a_call_is_one_write_and_costs_microseconds(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool-0.jsonl")
     record = {"kind": "metric", "step": 1, "values": {"loss": 0.5, "accuracy": 0.5}}
     spool.append(dict(record))
-    began = time.process_time()
-    for _ in range(5000):
-        spool.append(dict(record))
-    microseconds = (time.process_time() - began) / 5000 * 1e6
+    took = []
+    for _ in range(5):  # the best: other threads of this process count too
+        began = time.process_time()
+        for _ in range(1000):
+            spool.append(dict(record))
+        took.append((time.process_time() - began) / 1000)
+    microseconds = min(took) * 1e6
     assert microseconds < 100, microseconds
     lines = (tmp_path / "spool-0.jsonl").read_text().splitlines()
     assert len(lines) == 5001 and json.loads(lines[-1])["values"]["loss"] == 0.5

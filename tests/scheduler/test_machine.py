@@ -23,19 +23,9 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from storm import (
-    HAPPENINGS,
-    PROFILES,
-    Tally,
-    World,
-    brief,
-    digest,
-    kind,
-    replay,
-    run,
-    shrink,
-    storms,
-)
+from storm import Tally, World, run, storms
+from storm_history import brief, digest, kind, replay, shrink
+from storm_weather import HAPPENINGS, PROFILES
 
 STORM = Path(__file__).parent / "storm.py"
 LONG_STEPS = int(os.environ.get("WINDLASS_STORM_STEPS", "1000000"))

@@ -217,7 +217,9 @@ def test_who_has_no_weight_borrows_last() -> None:
 def test_taking_from_a_borrower_stops_at_what_it_owns() -> None:
     tree = Tree([Quota("c", nominal={"gpus": 9}), Quota("a", "c", {"gpus": 4, "cpus": 4})], [])
     tree.charge("a", "", "", tree.amounts({"gpus": 6, "cpus": 4}))
-    assert tree.stays_at_nominal("a", tree.amounts({"gpus": 2, "cpus": 4}))
+    both, gpus_alone = tree.amounts({"gpus": 2, "cpus": 4}), tree.amounts({"gpus": 1})
+    assert not tree.stays_at_nominal("a", both)  # all of its CPUs are its own
+    assert tree.stays_at_nominal("a", both, wanted=gpus_alone)
     assert not tree.stays_at_nominal("a", tree.amounts({"gpus": 3}))
 
 

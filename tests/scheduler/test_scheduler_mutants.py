@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parent.parent / "src"
 STEPS = 20_000
 """After so many steps without the violation the mutant has survived."""
+WITHIN_S = 900
+"""For one of these: two cores that do much else take many times what an idle one does."""
 
 
 def head(patch: Path, word: str) -> str:
@@ -44,7 +46,7 @@ def storm(source: Path, *options: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=WITHIN_S,
     )
 
 
@@ -53,13 +55,18 @@ PATCHES = sorted((HERE / "mutants").glob("*.patch"))
 
 def test_there_are_mutants_and_each_applies(tmp_path: Path) -> None:
     assert len(PATCHES) >= 15
+    shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for patch in PATCHES:
         assert head(patch, "Expects").startswith("S-I")
-        mutated(patch, tmp_path / patch.stem)
-        shutil.rmtree(tmp_path / patch.stem)
+        tried = subprocess.run(
+            ["patch", "-p1", "--dry-run", "--force", "-i", str(patch)],
+            cwd=tmp_path, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert tried.returncode == 0, f"{patch.name} does not apply: {tried.stdout}"
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(WITHIN_S + 60)
 @pytest.mark.parametrize("patch", PATCHES, ids=[patch.stem for patch in PATCHES])
 def test_the_scheduler_without_a_rule_is_caught(patch: Path, tmp_path: Path) -> None:
     source = mutated(patch, tmp_path)
@@ -68,10 +75,14 @@ def test_the_scheduler_without_a_rule_is_caught(patch: Path, tmp_path: Path) -> 
     assert seen.returncode == 0, f"{patch.name} survived: {seen.stdout}{seen.stderr}"
 
 
+PROFILES = sorted({head(patch, "Profile") for patch in PATCHES})
+
+
 @pytest.mark.soak
-def test_the_scheduler_with_all_its_rules_is_not(tmp_path: Path) -> None:
+@pytest.mark.timeout(WITHIN_S + 60)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_scheduler_with_all_its_rules_is_not(profile: str, tmp_path: Path) -> None:
     """Else the mutants above would prove nothing."""
     shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for profile in sorted({head(patch, "Profile") for patch in PATCHES}):
-        seen = storm(tmp_path / "src", "--steps", "4000", "--profile", profile)
-        assert seen.returncode == 0, seen.stdout
+    seen = storm(tmp_path / "src", "--steps", "2000", "--profile", profile)
+    assert seen.returncode == 0, seen.stdout

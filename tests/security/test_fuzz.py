@@ -61,7 +61,7 @@ class Target:
         self.session = requests.Session()
         self.session.trust_env = False
         self.document: dict[str, Any] = self.session.get(
-            platform.url + "/api/v1/openapi.json", timeout=10
+            platform.url + "/api/v1/openapi.json", timeout=60
         ).json()
 
     def send(self, case: Any) -> requests.Response | None:
@@ -80,7 +80,7 @@ class Target:
             return None
         self.credit(request, case.operation.path)
         try:
-            response = self.session.send(request, timeout=20, stream=True)
+            response = self.session.send(request, timeout=60, stream=True)
         except (requests.exceptions.InvalidHeader, UnicodeError):
             return None
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
@@ -94,7 +94,7 @@ class Target:
         headers = request.headers
         if path.startswith("/api/v1/worker"):
             headers["Authorization"] = f"Bearer {self.worker_token}"
-        elif path.startswith("/api/v1/run"):
+        elif path.startswith("/api/v1/run/"):
             headers["Authorization"] = f"Bearer {self.run_token}"
         else:
             key = self.platform.credentials()
@@ -133,9 +133,15 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 def _operations() -> list[tuple[str, str]]:
     """(method, path) of all routes, those that end the attempt's own story last."""
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    from docs.writers.api import routes
+    from docs.writers.api import PAGES, routes
 
-    found = [(method.lower(), path) for method, path, _ in routes()]
+    # MLflow's wire has a form of its own, and a test of its own: test_fuzz_wire.py.
+    every = [(method.lower(), path) for method, path, _ in routes()]
+    found = [
+        (method, path.replace(":path}", "}"))
+        for method, path in every
+        if not path.startswith("/mlflow/") and path != PAGES
+    ]
     return sorted(found, key=lambda each: ("worker" in each[1], "ended" in each[1], each[1]))
 
 
@@ -177,7 +183,8 @@ def test_no_request_to_a_route_gives_a_server_error(target: Target, method: str,
 
     seen: list[int] = []
     send()
-    assert 401 not in seen, "what is refused at the door tests nothing"
+    if not path.startswith("/api/v1/login"):  # where a wrong password is refused so
+        assert 401 not in seen, "what is refused at the door tests nothing"
 
 
 _odd = some.one_of(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from sqlalchemy import Connection, insert, select
 
-from windlass.core.access import CallerKind, Principal, rights_of
+from windlass.core.access import CallerKind, OrgRole, Principal, ProjectRole, rights_in
 from windlass.core.jobs import JobSpec
 from windlass.server.access.tables import projects, users
 from windlass.server.events.tables import events
@@ -58,7 +58,7 @@ class Tenancy:
 def principal(project: str, user: str = "owner") -> Principal:
     return Principal(
         kind=CallerKind.USER, project_id=_id(project), project_name=project, user_id=_id(user),
-        user_name=user, rights=rights_of(CallerKind.USER),
+        user_name=user, rights=rights_in(OrgRole.OWNER, ProjectRole.MAINTAINER),
     )  # fmt: skip
 
 

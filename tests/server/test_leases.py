@@ -122,7 +122,7 @@ def test_nobody_takes_over_in_the_middle_of_a_checked_transaction(store: Store) 
             order.append("taken")
 
         await store.write(act)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(order) < 2:
                 await asyncio.sleep(0.01)
         assert order == ["acted", "taken"]

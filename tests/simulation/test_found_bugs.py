@@ -14,7 +14,7 @@ from windlass.core.jobs import AttemptState, JobSpec, JobState, Outcome
 from windlass.core.resources import Node, Resources
 from windlass.engines.base import Seen, Sight
 from windlass.server.clock import SystemClock
-from windlass.server.jobs import moves, policy, service
+from windlass.server.jobs import moves, policy, removal, service
 from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.decide import Situation
 from windlass.server.jobs.reconcile import Reconcile
@@ -74,7 +74,7 @@ def test_a_job_that_is_removed_before_its_end_was_heard_gives_its_place_back(
         first = await _submit(store, "first")
         await admit.turn()
         await store.write(lambda conn: _end(conn, first, JobState.FAILED))
-        await store.write(lambda conn: service.remove(conn, first, 1))
+        await store.write(lambda conn: removal.remove(conn, first, 1))
         second = await _submit(store, "second")
         await admit.turn()
         assert await _states(store) == {second: "starting"}
@@ -167,7 +167,7 @@ def test_only_a_finished_job_can_be_removed(store: InlineStore) -> None:
     async def story() -> None:
         first = await _submit(store, "first")
         with pytest.raises(Conflict):
-            await store.read(lambda conn: service.removable(conn, first))
+            await store.read(lambda conn: removal.removable(conn, first))
 
     asyncio.run(story())
 

@@ -101,7 +101,7 @@ def test_a_killed_worker_takes_its_ranks_along(lab: Lab) -> None:
     worker = lab.worker(TRAP + "import time; time.sleep(600)", nproc=2).start()
     pids = [rank["pid"] for rank in lab.plane.wait_for("started")["ranks"]]
     worker.process.kill()  # type: ignore[union-attr]
-    until(lambda: not any(alive(pid) for pid in pids), 5)
+    until(lambda: not any(alive(pid) for pid in pids))
 
 
 @pytest.mark.parametrize("cgroups", [True, False])
@@ -161,7 +161,7 @@ def test_a_rank_that_ignores_the_warning_is_killed_after_the_grace(lab: Lab) -> 
     began = time.monotonic()
     lab.plane.order(kind="end", grace_ms=700, reason="cancelled by ada", outcome="cancelled")
     record = worker.end()
-    assert 0.6 < time.monotonic() - began < 5
+    assert 0.6 < time.monotonic() - began
     assert (record["outcome"], record["reason"]) == ("cancelled", "cancelled by ada")
     assert record["ranks"][0]["signal"] == signal.SIGKILL
     assert record["ranks"][0]["ended_by"] == "worker"
@@ -200,24 +200,24 @@ def test_a_worker_that_never_reached_the_server_can_be_stopped(lab: Lab) -> None
     worker = lab.worker("pass").start()
     until(lambda: (worker.directory / "processes.json").exists())
     os.kill(worker.pid, signal.SIGTERM)
-    assert worker.end(20)["outcome"] == "cancelled"
+    assert worker.end()["outcome"] == "cancelled"
 
 
 def test_a_fenced_worker_kills_its_ranks(lab: Lab) -> None:
     worker = lab.worker(TRAP + "import time; time.sleep(600)", grace_ms=600_000).start()
     pid = lab.plane.wait_for("started")["ranks"][0]["pid"]
     lab.plane.fenced = True
-    record = worker.end(10)
+    record = worker.end()
     assert record["outcome"] == "lost"
     assert record["reason"].startswith("fenced")
     assert not alive(pid)
 
 
 def test_a_worker_whose_lease_is_over_fences_itself(lab: Lab) -> None:
-    worker = lab.worker("import time; time.sleep(600)", lease_seconds=1.0).start()
+    worker = lab.worker("import time; time.sleep(600)", lease_seconds=3.0).start()
     lab.plane.wait_for("started")
     lab.plane.stop()
-    record = worker.end(30)
+    record = worker.end()
     assert record["outcome"] == "lost"
     assert "lease" in record["reason"]
 
@@ -228,7 +228,7 @@ def test_a_server_that_is_away_costs_no_job_its_end(lab: Lab) -> None:
     lab.plane.wait_for("started")
     lab.plane.stop()
     (worker.directory / "work" / "go").touch()
-    assert worker.end(30)["outcome"] == "succeeded"
+    assert worker.end()["outcome"] == "succeeded"
 
 
 def test_a_second_worker_on_the_same_directory_leaves(lab: Lab) -> None:
@@ -236,7 +236,7 @@ def test_a_second_worker_on_the_same_directory_leaves(lab: Lab) -> None:
     lab.plane.wait_for("started")
     first, worker.process = worker.process, None
     worker.start()
-    assert worker.process.wait(10) == 0  # type: ignore[attr-defined]
+    assert worker.process.wait(60) == 0  # type: ignore[attr-defined]
     assert not (worker.directory / "exit.json").exists()
     worker.process = first
     lab.plane.order(kind="end", grace_ms=0, reason="", outcome="cancelled")

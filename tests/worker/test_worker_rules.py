@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import windlass.contracts
+import windlass.patterns
 import windlass.worker
 from windlass.worker import record, verdict
 from windlass.worker.launch import Member
@@ -18,7 +19,7 @@ from windlass.worker.ranks import Rank
 
 SOURCES = [
     path
-    for package in (windlass.worker, windlass.contracts)
+    for package in (windlass.worker, windlass.patterns, windlass.contracts)
     for path in sorted(Path(package.__path__[0]).glob("*.py"))
 ]
 
@@ -26,7 +27,7 @@ SOURCES = [
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_it_parses_as_python_3_8_and_imports_only_the_standard_library(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
-    own = f"windlass.{path.parent.name}"
+    own = (f"windlass.{path.parent.name}", "windlass.patterns")
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):

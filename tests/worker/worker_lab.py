@@ -19,6 +19,9 @@ from typing import Any
 from windlass.contracts.base import Gang, Member
 from windlass.contracts.registry import rendezvous
 
+LEVEL = int(os.environ.get("WINDLASS_TEST_LEVEL", "0"))
+"""All of these tests at another isolation level: 1 needs root and bubblewrap."""
+
 
 class ControlPlane:
     """The worker's calls, answered; every call is kept. Orders are handed out by `order`."""
@@ -38,6 +41,14 @@ class ControlPlane:
         self.resume_from: dict[str, Any] | None = None
         self.blobs: dict[str, bytes] = {}
         self.manifest: list[dict[str, Any]] = []
+        self.mirrored: dict[str, bytearray] = {}
+        """By path, what a worker that mirrors has sent of its files."""
+        self.refused_paths: set[str] = set()
+        self.lossy_calls = 0
+        self.lossy = 0
+        """Of so many calls that mirror one is not heard, and one done but not answered."""
+        self.away = threading.Event()
+        """While it is set nobody gets an answer."""
         plane = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,6 +61,12 @@ class ControlPlane:
             def do_POST(self) -> None:
                 size = int(self.headers["Content-Length"])
                 plane.answer(self, json.loads(self.rfile.read(size)))
+
+            def do_PUT(self) -> None:
+                plane.answer(self, self.rfile.read(int(self.headers["Content-Length"])))
+
+            def do_DELETE(self) -> None:
+                plane.answer(self, None)
 
             def log_message(self, *words: Any) -> None:
                 pass
@@ -84,7 +101,7 @@ class ControlPlane:
         with self.changed:
             self.calls.append((handler.command, name, body))
             self.changed.notify_all()
-        if self.stopped:
+        if self.stopped or self.away.is_set():
             handler.close_connection = True
             return None
         if handler.headers["Authorization"] != "Bearer secret":
@@ -106,6 +123,10 @@ class ControlPlane:
             with self.changed:
                 self.changed.wait_for(lambda: any(o["id"] > after for o in self.orders), 5)
             return self.send(handler, 200, {"orders": [o for o in self.orders if o["id"] > after]})
+        if name.startswith("mirror/"):
+            return self.mirror(handler, name[len("mirror/") :], query, body)
+        if name == "checkpoints":
+            return self.send(handler, 200, {"kept": True} if body else {"items": []})
         if name == "bundle":
             return self.send(handler, 200, {"digest": "", "files": self.manifest})
         if name.startswith("blobs/"):
@@ -113,6 +134,34 @@ class ControlPlane:
         if name == "beat":
             return self.send(handler, 200, {"orders": []})
         return self.send(handler, 200, {"offset": body["offset"]} if name == "spool" else {})
+
+    def mirror(
+        self, handler: BaseHTTPRequestHandler, path: str, query: str, body: bytes | None
+    ) -> None:
+        words = dict(pair.split("=") for pair in query.split("&"))
+        if path in self.refused_paths:
+            return self.send(handler, 422, {"error": {"code": "invalid-input"}})
+        with self.changed:
+            self.lossy_calls += 1
+            turn = self.lossy_calls % self.lossy if self.lossy else 0
+            if turn == 1:
+                handler.close_connection = True
+                return None
+            if body is None:
+                self.mirrored.pop(path, None)
+                self.changed.notify_all()
+                return self.send(handler, 204, b"")
+            file = self.mirrored.setdefault(path, bytearray())
+            offset = int(words["offset"])
+            if "cut" in words:
+                del file[offset:]
+            if offset <= len(file):
+                file += body[len(file) - offset :]
+            self.changed.notify_all()
+        if turn == 2:
+            handler.close_connection = True
+            return None
+        return self.send(handler, 200, {"bytes": len(file)})
 
     def send(self, handler: BaseHTTPRequestHandler, status: int, content: Any) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -152,7 +201,7 @@ class ControlPlane:
             self.orders.append({"id": len(self.orders) + 1, **order})
             self.changed.notify_all()
 
-    def wait_for(self, name: str, seconds: float = 20, where: Callable[[Any], bool] = bool) -> Any:
+    def wait_for(self, name: str, seconds: float = 60, where: Callable[[Any], bool] = bool) -> Any:
         """The body of the first call of that name (for which `where` holds)."""
 
         def found() -> list[Any]:
@@ -198,7 +247,7 @@ class Worker:
         assert self.process is not None
         return self.process.pid
 
-    def end(self, seconds: float = 30) -> dict[str, Any]:
+    def end(self, seconds: float = 60) -> dict[str, Any]:
         """Wait for the worker; its exit record."""
         assert self.process is not None
         assert self.process.wait(seconds) == 0, self.words()
@@ -275,13 +324,19 @@ class Lab:
             "beat_seconds": 0.2,
             "cgroups": True,
             "retry_log_patterns": [],
-            "min_members": None,
+            "respawn": None,
+            **(self.isolated(LEVEL) if LEVEL else {}),
             **changes,
         }
         self.plane.launches[node] = launch
         made = Worker(self.archive, self.folder / "attempts" / node, launch)
         self.workers.append(made)
         return made
+
+    def isolated(self, level: int = 1, network: str = "host") -> dict[str, Any]:
+        """What a launch says for a job that is kept apart."""
+        hidden = [str(self.folder)]
+        return {"isolation": {"level": level, "network": network, "hidden": hidden}}
 
     def close(self) -> None:
         for worker in self.workers:
@@ -293,7 +348,7 @@ class Lab:
         self.plane.stop()
 
 
-def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def until(condition: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait for a condition of another process, which no event of ours announces."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

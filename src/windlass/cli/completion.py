@@ -77,6 +77,12 @@ def complete_quota(
     return _names(context, incomplete, lambda client: client.quotas.list())
 
 
+def complete_project(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    return _names(context, incomplete, lambda client: client.projects.list())
+
+
 def _names(context: click.Context, incomplete: str, look: Any) -> list[CompletionItem]:
     """The names of what there is, asked of the server; silent when it does not answer."""
     from windlass.client import Client

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from windlass.cli import exits, follow, jobflags, plot
+from windlass.cli import exits, follow, jobflags
 from windlass.cli.session import WORDS, Session, verb
 from windlass.cli.show import metric_lines
 from windlass.cli.specs import Plan, ranks_of
 from windlass.client.bundle import scan
+from windlass.core import plot
 
 FOLDER = Path(__file__).parent / "demos"
 

@@ -66,6 +66,7 @@ def every(session: Session) -> Iterator[Check]:
     yield from server(session)
     yield gpu()
     yield cgroups()
+    yield isolation()
     yield tool("py-spy", shutil.which("py-spy") or _beside("py-spy"), "stacks and flame graphs")
     debugpy = "installed" if importlib.util.find_spec("debugpy") else None
     yield tool("debugpy", debugpy, "windlass debug attach")
@@ -172,6 +173,20 @@ def cgroups() -> Check:
     return Check(
         "cgroups", "note", f"{kind}, not writable by this user: memory limits may not be enforced"
     )
+
+
+def isolation() -> Check:
+    """How far jobs could be kept apart by a server that this user starts."""
+    from windlass.engines.local.isolation import look
+
+    able = look()
+    without = "" if able.network else "; no job can go without network"
+    if able.level >= 1:
+        return Check("isolation", "ok", f"level {able.level}: each job a user of its own{without}")
+    missing = "; ".join(able.missing)
+    fix = "apt install bubblewrap" if able.parts.get("bubblewrap") == "none" else ""
+    found = f"level 0: jobs are not kept from each other{without}. Level 1: {missing}"
+    return Check("isolation", "note", found, fix)
 
 
 def tool(name: str, found: str | None, use: str) -> Check:

@@ -26,6 +26,8 @@ workers: 1                           # short for roles: {{worker: {{count: 1}}}}
 code:
   dir: .                             # sent by content; .gitignore and .windlassignore are honoured
   # ignore: [data/]
+  # git: https://git.example.org/me/code.git   # instead of dir: the nodes fetch it
+  # ref: main                        # a branch, a tag or a commit
 environment:
   vars: {{OMP_NUM_THREADS: "1"}}       # values are text
 limits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -11,27 +11,33 @@ from windlass.client import documents
 from windlass.core.errors import InvalidInput
 
 
-def read(path: str) -> list[dict[str, Any]]:
-    """The documents of a file (`-`: stdin), unchecked but for their form."""
+def read(path: str, kinds: Sequence[str] = ("job",)) -> list[dict[str, Any]]:
+    """The documents of a file (`-`: stdin), unchecked but for their form and kind."""
+    return parse(text_of(path), path, kinds)
+
+
+def text_of(path: str) -> str:
+    """What `-f` names: a file, or `-` for stdin. Raises InvalidInput."""
     try:
         if path == "-":
-            text = sys.stdin.read()
-        else:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
+            return sys.stdin.read()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as err:
         why = getattr(err, "strerror", None) or str(err)
         raise InvalidInput(f"-f: {path} cannot be read: {why}") from err
-    return parse(text, path)
 
 
-def parse(text: str, path: str = "the file") -> list[dict[str, Any]]:
+def parse(
+    text: str, path: str = "the file", kinds: Sequence[str] = ("job",)
+) -> list[dict[str, Any]]:
     found = documents.load(text, path)
     for document in found:
         if not isinstance(document, dict):
             raise InvalidInput(f"{path}: a job is a mapping of fields, not {document!r:.60}")
-        if document.get("kind", "job") != "job":
-            raise InvalidInput(f"{path}: kind: {document['kind']!r} is not known; known: job")
+        if document.get("kind", "job") not in kinds:
+            known = ", ".join(kinds)
+            raise InvalidInput(f"{path}: kind: {document['kind']!r} is not known; known: {known}")
     if not found:
         raise InvalidInput(f"{path} is empty", hint="`windlass init` writes an example")
     return found

@@ -47,8 +47,10 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--role", multiple=True, metavar="NAME=N,…", help="A role: chief=1, ps=2,memory=4GiB."
     ),
     click.option("-n", "--name", help="The job's name; made up when absent."),
+    click.option("--engine", metavar="NAME", help="Where it runs; else wherever it fits."),
     click.option("--framework", metavar="NAME", help="How ranks start; guessed when absent."),
     click.option("-e", "--env", multiple=True, metavar="K[=V]", help="A variable of the ranks."),
+    click.option("--secret", multiple=True, metavar="NAME", help="A secret the ranks find."),
     click.option("-p", "--param", multiple=True, metavar="K=V", help="A parameter; ${K} uses it."),
     click.option("--time", metavar="DURATION", help="Stop after this long, such as 6h."),
     click.option("--retries", type=click.IntRange(0), help="How often a failure is tried again."),
@@ -69,6 +71,14 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--after", multiple=True, metavar="JOB", shell_complete=complete_job,
         help="Start once this job has succeeded.",
     ),
+    click.option(
+        "--from-job", metavar="JOB[:STEP]", shell_complete=complete_job,
+        help="Start from a checkpoint of this job, at $WINDLASS_START_FROM.",
+    ),
+    click.option(
+        "--from-model", metavar="NAME@ALIAS",
+        help="Start from a registered model, at $WINDLASS_START_FROM.",
+    ),
     click.option("--begin", metavar="TIME", help="Not before: ISO-8601, or from now, such as 2h."),
     click.option(
         "--placement", metavar="LEVEL", type=click.Choice(LEVELS),
@@ -76,6 +86,10 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     click.option("--code", metavar="DIR", help="The directory to send; else the current one."),
     click.option("--no-code", is_flag=True, help="Send none."),
+    click.option(
+        "--git", metavar="URL[#REF]",
+        help="The code is in this repository: the nodes fetch the branch, tag or commit.",
+    ),
     click.option("--package-path", metavar="DIR", help="A Python package to send and run."),
     click.option("--module-name", metavar="PKG.MOD", help="Its module to run."),
     click.option("--job-dir", metavar="DIR", help="Given to it as its last argument, --job-dir."),
@@ -89,6 +103,9 @@ def plan_of(session: Session, given: dict[str, Any]) -> tuple[Plan, Bundle | Non
     """The job that the flags describe, and its code, read and hashed."""
     file = given.pop("file", None)
     given["after"] = tuple(session.ref(word) for word in given.get("after", ()))
+    if given.get("from_job"):
+        job, colon, step = given["from_job"].partition(":")
+        given["from_job"] = session.ref(job) + colon + step
     base, folder = None, None
     if file:
         from windlass.cli import jobfile
@@ -123,6 +140,7 @@ def pack(session: Session, plan: Plan) -> Bundle | None:
 def send(session: Session, plan: Plan, code: Bundle | None) -> Job:
     """Submit; a server of this machine that is not up is started first."""
     key = new_key()
+    speak_for(session, plan)
     if session.config.local:
         session.client.http.patience_seconds = 0.2  # why wait for what we can start ourselves
     try:
@@ -137,17 +155,33 @@ def send(session: Session, plan: Plan, code: Bundle | None) -> Job:
         session.say("starting the server …")
         local.start(local.command())
         session.reload()
+        speak_for(session, plan)
         job = session.client.jobs.submit(plan.spec, code=code, idempotency_key=key)
     recent.remember(session.client.url, [job], submitted=True)
     return job
 
 
+def speak_for(session: Session, plan: Plan) -> None:
+    """A job file may name its project: the flag and the environment win, else it is the one that
+    this call is about to its end."""
+    named, given = plan.spec.get("project"), session.config.get("project")
+    if named and given.origin in ("flag", "env"):
+        plan.spec["project"] = given.value
+    elif named:
+        session.client.http.project = named
+
+
 def dry_run(session: Session, plan: Plan, code: Bundle | None) -> None:
+    speak_for(session, plan)
     answer = session.client.jobs.check(plan.spec)
     if session.one(answer):
         return
     count = f"{len(code.files)} files, {code.size:,} bytes" if code else "no code"
     click.echo(f"would submit ({count}); starts {answer.get('starts', 'now')}")
+    if answer.get("sentence"):
+        session.say(f"it would wait: {answer['sentence']}")
+    for less in answer.get("smaller", ()):
+        session.say(f"would start now: {less['count']} × {less['gpus']} GPUs")
     from windlass.cli import output
 
     output.print_yaml(answer.get("spec") or plan.spec)

@@ -55,6 +55,12 @@ def command(
     fake_nodes: int | None = None,
     fake_gpus: int | None = None,
     database: str | None = None,
+    storage: str | None = None,
+    isolation: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    public_url: str | None = None,
+    base_path: str | None = None,
 ) -> list[str]:
     words = [sys.executable, "-m", "windlass.server", "--home", str(data_dir())]
     words += [
@@ -65,6 +71,9 @@ def command(
     ]
     for flag, value in (
         ("--fake-nodes", fake_nodes), ("--fake-gpus", fake_gpus), ("--database", database),
+        ("--storage", storage),
+        ("--isolation", isolation), ("--tls-cert", tls_cert), ("--tls-key", tls_key),
+        ("--public-url", public_url), ("--base-path", base_path),
     ):  # fmt: skip
         if value is not None:
             words += [flag, str(value)]

@@ -11,7 +11,7 @@ from windlass.cli import output
 from windlass.cli.session import LISTS, Session, verb
 from windlass.client.nodes import Node
 
-HEAD = ["NAME", "ENGINE", "STATE", "CPUS", "MEMORY", "GPUS", "SLOTS", "JOBS"]
+HEAD = ["NAME", "ENGINE", "STATE", "CPUS", "MEMORY", "GPUS", "SLOTS", "LEVEL", "JOBS"]
 
 
 @click.group("node")
@@ -33,7 +33,8 @@ def row(node: Node) -> list[Any]:
     return [
         node.name, node.engine, node.state, share("cpus_milli", cpus),
         share("memory_bytes", lambda size: f"{size / 2**30:.1f}G"),
-        share("gpus", str), share("slots", str), len(node.jobs) or "",
+        share("gpus", str), share("slots", str), node.isolation.get("level", ""),
+        len(node.jobs) or "",
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -65,7 +65,7 @@ def print_yaml(value: Any) -> None:
     click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
 
 
-def print_csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -77,7 +77,7 @@ def print_table(
     head: Sequence[str], rows: Sequence[Sequence[Any]], *, colour: str | None = "STATE"
 ) -> None:
     """Columns as wide as they need; on a terminal the last one is cut to fit."""
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    texts = [["" if cell is None else tame(str(cell)) for cell in row] for row in rows]
     widths = [
         max([width(name), *(width(row[at]) for row in texts)]) for at, name in enumerate(head)
     ]
@@ -94,6 +94,13 @@ def print_table(
             text = pad(cell, widths[at]) if at < len(row) - 1 else cell
             cells.append(text.replace(cell, state(cell), 1) if head[at] == colour else text)
         click.echo("  ".join(cells).rstrip())
+
+
+def tame(text: str) -> str:
+    """On one line, and without what a terminal would take for an order."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def width(text: str) -> int:

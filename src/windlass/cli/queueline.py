@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from windlass.cli import moments, output, plot
+from windlass.cli import moments, output
+from windlass.core import plot
 
 Job = Mapping[str, Any]
 BAR = 24

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from windlass.cli import output, quotafile
+from windlass.cli.asking import sure
 from windlass.cli.completion import complete_quota
 from windlass.cli.session import LISTS, OBJECTS, WORDS, Session, verb
 from windlass.client.quotas import Quota, file_of
@@ -176,12 +176,10 @@ def apply(session: Session, file: str, yes: bool, dry_run: bool) -> None:
     elif dry_run:
         session.say("nothing was changed (--dry-run)")
     else:
-        if not yes:
-            if not sys.stdin.isatty() or file == "-":
-                raise InvalidInput(
-                    "apply asks before it changes, and there is no one to ask", hint="-y"
-                )
-            click.confirm(f"Change {len(plan)} quota(s)?", abort=True, err=True)
+        sure(
+            f"Change {len(plan)} quota(s)?", "apply asks before it changes", yes=yes,
+            deaf=file == "-",
+        )  # fmt: skip
         quotas.apply(wanted, revision=revision)
     if not session.plain:
         _listed(session, quotas.list())

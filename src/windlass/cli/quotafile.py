@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.cli.jobfile import text_of
 from windlass.client import documents
 from windlass.core.errors import InvalidInput
 
@@ -14,16 +14,7 @@ WORKS = ("train", "notebook", "serve")
 
 def read(path: str) -> dict[str, Any]:
     """The one document of a file (`-`: stdin), checked. Raises InvalidInput."""
-    try:
-        if path == "-":
-            text = sys.stdin.read()
-        else:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
-    except (OSError, UnicodeDecodeError) as err:
-        why = getattr(err, "strerror", None) or str(err)
-        raise InvalidInput(f"-f: {path} cannot be read: {why}") from err
-    found = documents.load(text, path)
+    found = documents.load(text_of(path), path)
     if len(found) != 1 or not isinstance(found[0], dict):
         raise InvalidInput(
             f"{path}: one document with `cohorts` is needed",

@@ -9,7 +9,7 @@ import click
 
 from windlass.cli import follow
 from windlass.cli.session import OBJECTS, Session, job_argument, verb
-from windlass.cli.specs import pair, ranks_of, value_of
+from windlass.cli.specs import pair, ranks_of, repository, step_of, value_of
 from windlass.client import recent
 
 
@@ -20,6 +20,13 @@ from windlass.client import recent
 @click.option("--memory", metavar="SIZE", help="With so much memory each.")
 @click.option("-n", "--name", help="Under this name.")
 @click.option("--priority", type=int, help="With this priority.")
+@click.option(
+    "--from",
+    "beginning",
+    metavar="step=N|latest|best",
+    help="Go on from a checkpoint of the job, not from the beginning.",
+)
+@click.option("--git", metavar="URL[#REF]", help="With the code of this repository.")
 @job_argument()
 @click.argument("param", nargs=-1, metavar="[K=V] …")
 def command(
@@ -32,23 +39,36 @@ def command(
     memory: str | None,
     name: str | None,
     priority: int | None,
+    beginning: str | None,
+    git: str | None,
 ) -> None:
     """Again, with changes: rerun JOB lr=0.01.
 
     A parameter is one that the job declared, or one in its command (--lr 0.1, lr=0.1). The code
-    is that of the first run, not that of today.
+    is that of the first run, not that of today; of a repository, the same commit.
 
     \b
     Examples:
       windlass rerun -
       windlass rerun - lr=0.01
       windlass rerun brisk-otter --memory 48GiB
+      windlass rerun brisk-otter --from step=4000
+      windlass rerun brisk-otter --from best --workers 8 lr=0.001
     """
     jobs = session.client.jobs
     ref = session.ref(job)
     changes: dict[str, Any] = {}
     if name:
         changes["name"] = name
+    if git:
+        changes["code"] = {"ref": None, **repository(git)}
+    if beginning:
+        word = beginning.removeprefix("step=")
+        step = step_of("--from", word)
+        changes["start_from"] = {
+            "job": jobs.get(ref).id, "step": step, "model": None, "resume": True,
+        }  # fmt: skip
+        note_parts(session, ref, word)
     given = {"count": workers, "gpus": gpus, "memory": memory}
     given = {key: value for key, value in given.items() if value is not None}
     if given or priority is not None:
@@ -68,3 +88,13 @@ def command(
     if not session.one(new.data):
         click.echo(new.id)
         session.say(f"{new.name} {new.state} · follow: windlass logs -f {new.name}")
+
+
+def note_parts(session: Session, ref: str, step: str) -> None:
+    """Parts that ranks saved each for itself fit as many ranks again, and no other number."""
+    found = session.client.checkpoints.get(ref, step)
+    if found["ranks"]:
+        session.say(
+            f"this checkpoint has the parts of {found['ranks']} ranks: with another number the "
+            "script must deal them anew itself (windlass.train loads its own at any size)"
+        )

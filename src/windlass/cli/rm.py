@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
+from windlass.cli.asking import sure
 from windlass.cli.session import LISTS, Session, job_argument, verb
-from windlass.core.errors import Conflict, InvalidInput
+from windlass.core.errors import Conflict
 
 
 @verb("rm", outputs=LISTS)
@@ -24,12 +23,7 @@ def command(session: Session, job: tuple[str, ...], yes: bool, dry_run: bool) ->
             )
         session.say(f"- {item.name} {item.id[:12]} ({item.state}): logs, metrics, checkpoints")
     if not dry_run:
-        if not yes:
-            if not sys.stdin.isatty():
-                raise InvalidInput(
-                    "rm asks before it removes, and there is no one to ask", hint="-y"
-                )
-            click.confirm("Remove for good?", abort=True, err=True)
+        sure("Remove for good?", "rm asks before it removes", yes=yes)
         for item in found:
             session.client.jobs.delete(item.id)
     if not session.plain:

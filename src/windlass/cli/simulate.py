@@ -15,10 +15,12 @@ from windlass.cli.session import WORDS, Session, verb
 from windlass.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from windlass.scheduler.simulate.limits import Limits
     from windlass.scheduler.simulate.run import Outcome
     from windlass.scheduler.simulate.variants import Plan
 
 GENERATED = ("kueue-baseline", "kueue-large", "kueue-topology", "mmc", "mg1", "scale")
+ENGINES = ("kubernetes", "ray")
 
 
 @verb("simulate", outputs=WORDS)
@@ -91,6 +93,33 @@ GENERATED = ("kueue-baseline", "kueue-large", "kueue-topology", "mmc", "mg1", "s
     metavar="SECONDS",
     help="How long a preempted job takes to save and end; 10 by default.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    help="Take no more than this engine was tested with: kubernetes 150,000 members, ray 40,000 "
+    "and 1,000 gangs.",
+)
+@click.option(
+    "--engine-members",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The engine runs at most N members at a time; further gangs wait in it with their seats.",
+)
+@click.option(
+    "--engine-gangs", type=click.IntRange(min=1), metavar="N", help="Likewise, at most N gangs."
+)
+@click.option(
+    "--engine-calls",
+    type=click.FloatRange(min=0.001, max=1_000_000),
+    metavar="PER_SECOND",
+    help="The engine takes so many calls a second: one to start a member, one to stop it.",
+)
+@click.option(
+    "--engine-burst",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="After a pause, N calls at once; 100 by default.",
+)
 @click.argument("jobs", required=False)
 def command(
     session: Session,
@@ -104,6 +133,11 @@ def command(
     soft_walltime: bool,
     lost_work: float,
     grace: float | None,
+    engine: str | None,
+    engine_members: int | None,
+    engine_gangs: int | None,
+    engine_calls: float | None,
+    engine_burst: int | None,
     **asked: Any,
 ) -> None:
     """Replay a trace through the real scheduler.
@@ -126,6 +160,7 @@ def command(
         grace_ms=None if grace is None else round(grace * 1000),
         **asked,
     )
+    limits = _limits(engine, engine_members, engine_gangs, engine_calls, engine_burst)
     plans = [("as given", plan), *((question, what_if(plan, question)) for question in questions)]
     outcomes = []
     for name, each in plans:
@@ -136,6 +171,7 @@ def command(
             lost_work=lost_work,
             soft_walltime=soft_walltime,
             predict=predict,
+            limits=limits,
         )
         outcomes.append(_run(session, name, each, options))
     names = [name for name, _ in plans]
@@ -145,6 +181,27 @@ def command(
     _show(session, names, plans, outcomes)
     if any(outcome.result["invariant_violations"] for outcome in outcomes):
         sys.exit(exits.ERROR)
+
+
+def _limits(
+    engine: str | None,
+    members: int | None,
+    gangs: int | None,
+    calls: float | None,
+    burst: int | None,
+) -> Limits:
+    """What the named engine takes, but for what was said otherwise."""
+    from windlass.scheduler.simulate.limits import KNOWN, Limits
+
+    if burst is not None and calls is None:
+        raise InvalidInput("--engine-burst says nothing without --engine-calls")
+    known = KNOWN[engine] if engine is not None else Limits()
+    return Limits(
+        members=known.members if members is None else members,
+        gangs=known.gangs if gangs is None else gangs,
+        calls_per_s=calls or 0.0,
+        burst=known.burst if burst is None else burst,
+    )
 
 
 def _run(session: Session, name: str, plan: Plan, options: Any) -> Outcome:
@@ -218,7 +275,27 @@ def _remarks(session: Session, name: str, result: dict[str, Any]) -> None:
     start = f"{name}: " if name else ""
     if result["rejected"]:
         session.say(f"{start}{result['rejected']:,} jobs can never fit these nodes and quotas")
+    _unmatched(session, start, result["details"])
+    engine = result["details"].get("engine")
+    if engine is not None:
+        wait = engine["wait_s"]
+        session.say(
+            f"{start}the engine ran at most {engine['members_max']:,} members in "
+            f"{engine['gangs_max']:,} gangs; a start waited in it {wait['mean']:,.1f} s, "
+            f"at most {wait['max']:,.1f} s"
+        )
     waiting = result["details"]["waiting_for"]
     if waiting:
         words = ", ".join(f"{count:,} {word}" for word, count in sorted(waiting.items()))
         session.say(f"{start}{sum(waiting.values()):,} jobs never started: {words}")
+
+
+def _unmatched(session: Session, start: str, details: dict[str, Any]) -> None:
+    """A name that stands in one file alone is often a misspelt one."""
+    for names, words in (
+        (details["without_quota"], "of the jobs without a quota, which are not limited"),
+        (details["without_jobs"], "with a quota and without a job"),
+    ):
+        if names:
+            shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+            session.say(f"{start}{len(names):,} tenants {words}: {shown}")

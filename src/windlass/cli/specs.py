@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from windlass.cli import moments
 from windlass.core.errors import Ambiguous, InvalidInput
+from windlass.core.repositories import split
 
 ROLE_FIELDS = {
     "gpu": "gpus", "gpus": "gpus", "cpu": "cpus", "cpus": "cpus", "mem": "memory",
@@ -40,7 +41,9 @@ class Flags(NamedTuple):
     role: tuple[str, ...] = ()
     name: str | None = None
     framework: str | None = None
+    engine: str | None = None
     env: tuple[str, ...] = ()
+    secret: tuple[str, ...] = ()
     param: tuple[str, ...] = ()
     time: str | None = None
     retries: int | None = None
@@ -54,11 +57,14 @@ class Flags(NamedTuple):
     work: str | None = None
     after: tuple[str, ...] = ()
     begin: str | None = None
+    from_job: str | None = None
+    from_model: str | None = None
     placement: str | None = None
     gpu_share: float | None = None
     gpu_model: tuple[str, ...] = ()
     code: str | None = None
     no_code: bool = False
+    git: str | None = None
     package_path: str | None = None
     module_name: str | None = None
     job_dir: str | None = None
@@ -116,7 +122,7 @@ def build(
     spec: dict[str, Any] = {key: value for key, value in (base or {}).items()}
     if flags.command:
         spec["run"] = list(flags.command)
-    for name in ("name", "framework", "work"):
+    for name in ("name", "framework", "engine", "work"):
         if getattr(flags, name) is not None:
             spec[name] = getattr(flags, name)
     _shape(spec, flags)
@@ -131,6 +137,8 @@ def build(
         spec["placement"] = {"level": level, "required": must}
     if flags.after:
         spec["after"] = list(flags.after)
+    if flags.from_job or flags.from_model:
+        spec["start_from"] = start_of(flags)
     if flags.begin:
         spec["begin"] = moments.coming("--begin", flags.begin)
     if flags.param:
@@ -142,6 +150,9 @@ def build(
             **(environment.get("vars") or {}),
             **dict(_variable(text) for text in flags.env),
         }
+    if flags.secret:
+        named = [*(environment.get("secrets") or ()), *flags.secret]
+        environment["secrets"] = list(dict.fromkeys(named))
     if flags.hold:
         spec["hold"] = True
     _must_run(spec)
@@ -150,7 +161,7 @@ def build(
         environment["python"] = user_python()
     if environment:
         spec["environment"] = environment
-    why = "" if spec.get("framework") else _guess(spec, code)
+    why = "" if spec.get("framework") else _guess(spec, code, in_git(spec))
     return Plan(spec, code, why)
 
 
@@ -184,6 +195,25 @@ def _shape(spec: dict[str, Any], flags: Flags) -> None:
             )
         roles["worker"] = {**roles.get("worker", {}), **given}
     spec["roles"] = roles
+
+
+def start_of(flags: Flags) -> dict[str, Any]:
+    """What --from-job or --from-model say."""
+    if flags.from_job and flags.from_model:
+        raise InvalidInput("--from-job and --from-model both say what to start from: give one")
+    if flags.from_model:
+        return {"model": flags.from_model}
+    job, colon, step = (flags.from_job or "").partition(":")
+    return {"job": job, "step": step_of("--from-job", step) if colon else None}
+
+
+def step_of(flag: str, text: str) -> int | str:
+    """A checkpoint's step, `latest` or `best`."""
+    if text in ("latest", "best"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise InvalidInput(f"{flag}: a step such as 4000, latest or best (found {text!r})")
 
 
 def parse_role(text: str) -> tuple[str, dict[str, Any]]:
@@ -274,6 +304,17 @@ def _code(spec: dict[str, Any], flags: Flags, local: bool, start: Path) -> Path 
     named = flags.code or (str(start / in_file) if in_file else None)
     if flags.no_code and flags.code:
         raise InvalidInput("--code and --no-code exclude each other")
+    if flags.git:
+        if flags.no_code or flags.code or flags.package_path:
+            raise InvalidInput(
+                "--git and --code, --no-code, --package-path all say where the code comes from: "
+                "give one"
+            )
+        about, named = repository(flags.git), None
+    elif (flags.code or flags.no_code) and about.get("git"):
+        about = {}  # of the job file: the flag wins
+    elif about.get("git") and in_file:
+        raise InvalidInput("code: `git` and `dir` both say where the code comes from: give one")
     if about:
         spec["code"] = about
     else:
@@ -294,6 +335,12 @@ def _code(spec: dict[str, Any], flags: Flags, local: bool, start: Path) -> Path 
         folder = None  # a plain command typed at home: there is no code to send
     spec["run"] = words
     return folder
+
+
+def repository(text: str) -> dict[str, Any]:
+    """`URL#REF` as fields of `code`; the server says what is wrong with either."""
+    url, ref = split(text)
+    return {"git": url} if ref is None else {"git": url, "ref": ref}
 
 
 def _script_at(words: Sequence[str]) -> int | None:
@@ -329,15 +376,20 @@ def _place(script: str, folder: Path | None, named: str | None) -> str:
         ) from None
 
 
-def _guess(spec: dict[str, Any], code: Path | None) -> str:
-    """Fill in the framework from what the script imports; says why. Raises Ambiguous."""
+def in_git(spec: Mapping[str, Any]) -> bool:
+    return bool((spec.get("code") or {}).get("git"))
+
+
+def _guess(spec: dict[str, Any], code: Path | None, elsewhere: bool = False) -> str:
+    """Fill in the framework from what the script imports; says why. Raises Ambiguous. Of a script
+    that is `elsewhere`, in a repository, only the command can be read."""
     from windlass.contracts.guess import Unsure, guess, script_of
 
     roles = (spec.get("roles") or {}).values()
     words = spec.get("run") or next((r["run"] for r in roles if r.get("run")), ())
     command = shlex.split(words) if isinstance(words, str) else list(words)
     root = code or Path.cwd()
-    script = script_of(command) or _module_file(command, root)
+    script = None if elsewhere else script_of(command) or _module_file(command, root)
     file = root / script if script else None
     beside = (lambda module, dots: _beside(file, root, module, dots)) if file else None
     try:

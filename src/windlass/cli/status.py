@@ -30,6 +30,10 @@ def command(session: Session) -> None:
     click.echo(f"  jobs      {', '.join(f'{n} {s}' for s, n in jobs.items()) or 'none'}")
     if status.get("started"):
         click.echo(f"  up for    {moments.age(status['started'])}")
-    click.echo(f"  home      {status.get('home')} · database {status.get('database')}")
+    isolation = status.get("isolation") or {}
+    if isolation.get("shared"):
+        click.echo(f"  isolation level {isolation.get('level')}, several users")
+    if status.get("home"):
+        click.echo(f"  home      {status['home']} · database {status.get('database')}")
     if "disk" in status:
         click.echo(f"  disk      {output.megabytes(status['disk']['free_bytes'])} free")

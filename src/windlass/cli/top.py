@@ -102,8 +102,9 @@ def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
 def _feed(client: Client, changed: threading.Event) -> None:
     while True:
         try:
-            for _message in client.http.stream("/feed"):
-                changed.set()
+            for message in client.http.stream("/feed"):
+                if message.event == "event":  # what runs log in between is not shown here
+                    changed.set()
         except (Unreachable, Unavailable):
             time.sleep(1.0)
         changed.set()

@@ -28,6 +28,16 @@ from windlass.core.errors import WindlassError
     "--fake-gpus", type=click.IntRange(0), help="So many GPUs per node that are not there."
 )
 @click.option("--database", metavar="URL", help="PostgreSQL instead of SQLite.")
+@click.option("--storage", metavar="URL",
+              help="Keep code, outputs, checkpoints, logs there: s3://bucket/x.")  # fmt: skip
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+              help="Certificate (PEM): speak TLS; needed beyond this machine.")  # fmt: skip
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+              help="Its private key (PEM).")  # fmt: skip
+@click.option("--public-url", metavar="URL", help="The address that people use.")
+@click.option("--base-path", metavar="PATH", help="What all its paths begin with: /windlass.")
+@click.option("--isolation", type=click.Choice(["auto", "0", "1"]),
+              help="Keep jobs apart at least so far.")  # fmt: skip
 def command(
     session: Session,
     host: str,
@@ -36,6 +46,12 @@ def command(
     fake_nodes: int | None,
     fake_gpus: int | None,
     database: str | None,
+    storage: str | None,
+    isolation: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    public_url: str | None,
+    base_path: str | None,
 ) -> None:
     """Start the server; harmless when it is up.
 
@@ -45,7 +61,17 @@ def command(
       windlass up --fake-nodes 3 --fake-gpus 8     (to try gangs without a cluster)
     """
     words = local.command(
-        host=host, port=port, fake_nodes=fake_nodes, fake_gpus=fake_gpus, database=database
+        host=host,
+        port=port,
+        fake_nodes=fake_nodes,
+        fake_gpus=fake_gpus,
+        database=database,
+        storage=storage,
+        isolation=isolation,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        public_url=public_url,
+        base_path=base_path,
     )
     server = local.find()
     started = server is None
@@ -74,7 +100,7 @@ def command(
     except WindlassError as err:
         session.say(f"nodes: {err.message}")
     click.echo(f"key: {credentials} · data: {server.home}")
-    session.say("next: windlass run train.py, or windlass demo")
+    session.say("next: windlass ui opens the page; windlass run train.py, or windlass demo")
 
 
 def _in_place(words: list[str]) -> None:

@@ -4,91 +4,62 @@
     job = client.jobs.submit(run="python train.py", workers=2, code=".")
     job = client.jobs.wait(job.id)
 
-Runs on Linux, macOS and Windows.
+Runs on Linux, macOS and Windows. Names are loaded at first use: a command needs few of them.
 """
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from windlass.client.config import Config
-from windlass.client.http import Http
-from windlass.client.jobs import Job, Jobs
-from windlass.client.nodes import Node, Nodes
-from windlass.client.queues import Queue, Queues
-from windlass.client.quotas import Quota, Quotas
+if TYPE_CHECKING:
+    from windlass.client.client import Client
+    from windlass.client.config import Config
+    from windlass.client.credentials import Keys, Tokens
+    from windlass.client.jobs import Job, Jobs
+    from windlass.client.nodes import Node, Nodes
+    from windlass.client.projects import Project, Projects
+    from windlass.client.queues import Queue, Queues
+    from windlass.client.quotas import Quota, Quotas
+    from windlass.client.runs import Run, Runs
+    from windlass.client.studies import Studies, Study
+    from windlass.client.usage import Usage
+    from windlass.client.users import User, Users
 
 __all__ = [
-    "Client", "Config", "Job", "Jobs", "Node", "Nodes", "Queue", "Queues", "Quota", "Quotas",
+    "Client", "Config", "Job", "Jobs", "Keys", "Node", "Nodes", "Project", "Projects", "Queue",
+    "Queues", "Quota", "Quotas", "Run", "Runs", "Studies", "Study", "Tokens", "Usage", "User",
+    "Users",
 ]  # fmt: skip
+_HOMES = {
+    "Client": "client",
+    "Config": "config",
+    "Job": "jobs",
+    "Jobs": "jobs",
+    "Keys": "credentials",
+    "Node": "nodes",
+    "Nodes": "nodes",
+    "Project": "projects",
+    "Projects": "projects",
+    "Queue": "queues",
+    "Queues": "queues",
+    "Quota": "quotas",
+    "Quotas": "quotas",
+    "Run": "runs",
+    "Runs": "runs",
+    "Studies": "studies",
+    "Study": "studies",
+    "Tokens": "credentials",
+    "Usage": "usage",
+    "User": "users",
+    "Users": "users",
+}
 
 
-class Client:
-    """One server, one credential. What is not given comes from the configuration.
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
 
-    Not for several threads at once: it holds one connection. Raises `Unauthenticated` from the
-    first call when there is no key.
-    """
-
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        access_key: str | None = None,
-        secret_key: str | None = None,
-        project: str | None = None,
-        context: str | None = None,
-        config: Config | None = None,
-        patience_seconds: float = 3.0,
-    ) -> None:
-        flags = {
-            "url": url,
-            "access_key": access_key,
-            "secret_key": secret_key,
-            "project": project,
-            "context": context,
-        }
-        self.config = config or Config.load(flags)
-        self.project = self.config.get("project").value
-        self.http = Http(
-            self.config.get("url").value,
-            access_key=self.config.get("access_key").value,
-            secret_key=self.config.get("secret_key").value,
-            patience_seconds=patience_seconds,
-            relocate=self._address if self.config.local else None,
-        )
-        self.jobs = Jobs(self.http, project=self.project)
-        self.nodes = Nodes(self.http)
-        self.queues = Queues(self.http)
-        self.quotas = Quotas(self.http)
-
-    @property
-    def url(self) -> str:
-        return self.http.url
-
-    def _address(self) -> str:
-        return Config.load(self.config.layers[0].values).get("url").value
-
-    def health(self) -> dict[str, Any]:
-        """`{"ok": true, "version"}`; needs no key."""
-        answer: dict[str, Any] = self.http.get("/health", signed=False)
-        return answer
-
-    def status(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self.http.get("/status")
-        return answer
-
-    def close(self) -> None:
-        self.http.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

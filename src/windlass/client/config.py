@@ -16,6 +16,9 @@ A *context* is a named server in `config.toml`:
     secret_key = "…"
     project = "vision"
 
+`windlass login` writes one. A key, or a token, and the project go together: the project of a
+context or of the credentials file is not said with a key from elsewhere, which has its own.
+
 Without one, the server of this machine is meant; its address is that of `server.json` when a
 server wrote one, because a restarted server may have another port.
 """
@@ -35,16 +38,20 @@ from windlass.core.errors import InvalidInput
 
 DEFAULTS = {
     "url": "http://127.0.0.1:7400",
-    "project": "default",
+    "project": "",
     "context": "",
     "output": "table",
     "access_key": "",
     "secret_key": "",
+    "token": "",
 }
 ENVIRONMENT = {name: f"WINDLASS_{name.upper()}" for name in DEFAULTS}
 IN_PROJECT_FILE = ("url", "project", "context", "output")
+CONTEXT_FIELDS = ("url", "project", "access_key", "secret_key", "token")
 OUTPUTS = ("table", "json", "jsonl", "yaml", "csv", "name")
-SECRET = ("secret_key",)
+SECRET = ("secret_key", "token")
+TOKEN_PREFIX = "wl_"
+"""Of an API token. A job's own (`wlr_…`, in its WINDLASS_TOKEN) is not one."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,32 @@ class Config:
         found = _first(self.layers, name)
         return found or Setting(name, DEFAULTS[name], "default")
 
+    @property
+    def project(self) -> str | None:
+        """What calls say that they are about; None: nobody said, it is the credential's own."""
+        given = self.get("project")
+        if given.origin == "default":
+            return None
+        layer = next(layer for layer in self.layers if layer.origin == given.origin)
+        held = {name for name in ("access_key", "token") if layer.values.get(name)}
+        key, token = self.credential
+        used = key if key.value else token
+        return None if held and used.origin != given.origin else given.value
+
+    @property
+    def credential(self) -> tuple[Setting, Setting]:
+        """The access key and the token, one of them empty: the one from the nearer place."""
+        key, token = self.get("access_key"), self.get("token")
+        if token.value and not token.value.startswith(TOKEN_PREFIX):
+            token = Setting("token", "", "default")
+        origins = [layer.origin for layer in self.layers]
+        if key.value and token.value:
+            if origins.index(token.origin) < origins.index(key.origin):
+                key = Setting("access_key", "", "default")
+            else:
+                token = Setting("token", "", "default")
+        return key, token
+
     def __iter__(self) -> Iterator[Setting]:
         return (self.get(name) for name in DEFAULTS)
 
@@ -132,7 +165,7 @@ def save(name: str, value: str) -> Path:
     tree = _read_toml(path)
     parts = name.split(".")
     if len(parts) == 3 and parts[0] == "contexts":
-        known: tuple[str, ...] = ("url", "project", "access_key", "secret_key")
+        known: tuple[str, ...] = CONTEXT_FIELDS
         if parts[2] not in known:
             raise InvalidInput(f"no field {parts[2]!r} in a context; known: {', '.join(known)}")
         tree.setdefault("contexts", {}).setdefault(parts[1], {})[parts[2]] = value
@@ -144,6 +177,48 @@ def save(name: str, value: str) -> Path:
         )
     if name == "output" and value not in OUTPUTS:
         raise InvalidInput(f"output: {value!r} is not one of {', '.join(OUTPUTS)}")
+    write_private(path, _toml(tree))
+    return path
+
+
+def save_context(name: str, values: Mapping[str, str], *, choose: bool = True) -> Path:
+    """Keep a server under a name, in place of what was kept under it, and speak to it from now
+    on. Returns the file's path."""
+    path = config_dir() / "config.toml"
+    tree = _read_toml(path)
+    tree.setdefault("contexts", {})[name] = {k: v for k, v in values.items() if v}
+    if choose:
+        tree["context"] = name
+    write_private(path, _toml(tree))
+    return path
+
+
+def forget_context(name: str) -> Path:
+    """Take a server out, its key with it. Raises InvalidInput for one that is not there."""
+    path = config_dir() / "config.toml"
+    tree = _read_toml(path)
+    contexts = tree.get("contexts") or {}
+    if name not in contexts:
+        known = ", ".join(sorted(contexts)) or "none"
+        raise InvalidInput(f"no context {name!r}; known: {known}")
+    del contexts[name]
+    if tree.get("context") == name:
+        del tree["context"]
+    write_private(path, _toml(tree))
+    return path
+
+
+def choose_context(name: str) -> Path:
+    """Speak to that server from now on; "" to the one of this machine. Raises InvalidInput."""
+    path = config_dir() / "config.toml"
+    tree = _read_toml(path)
+    contexts = tree.get("contexts") or {}
+    if name and name not in contexts:
+        known = ", ".join(sorted(contexts)) or "none"
+        raise InvalidInput(f"no context {name!r}; known: {known}")
+    tree.pop("context", None)
+    if name:
+        tree["context"] = name
     write_private(path, _toml(tree))
     return path
 

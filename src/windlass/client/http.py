@@ -18,13 +18,15 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from windlass.client.sse import Message, messages
+from windlass.client.sse import Message, Stream, messages
 from windlass.core.errors import (
     ClockSkew,
+    Conflict,
     Internal,
     InvalidInput,
     SignatureReused,
@@ -59,6 +61,8 @@ class Http:
         *,
         access_key: str = "",
         secret_key: str = "",
+        token: str = "",
+        project: str | None = None,
         patience_seconds: float = 3.0,
         settle_seconds: float = 30.0,
         timeout_seconds: float = 60.0,
@@ -69,6 +73,9 @@ class Http:
         self._relocate = relocate
         self._access_key = access_key
         self._secret_key = secret_key
+        self._token = token
+        self.project = project
+        """The one that calls are about, said with each; None: the credential's own."""
         self.patience_seconds = patience_seconds
         self.settle_seconds = settle_seconds
         self.timeout_seconds = timeout_seconds
@@ -114,12 +121,51 @@ class Http:
 
         def once() -> Any:
             response = self._send(method, target, headers, content, timeout, signed)
-            raw = response.read(MAX_ANSWER_BYTES)
+            raw = _whole(response)
             if response.will_close:
                 self.close()
             return _answer(response, raw)
 
         return self._persist(once, repeatable)
+
+    def put_file(self, path: str, source: str, digest: str, size: int) -> Any:
+        """Send a file as it is, in blocks, signed by the digest that is known of it."""
+        target = self._target(path, None)
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(size),
+            "X-Wl-Content-Sha256": digest,
+        }
+
+        def once() -> Any:
+            with open(source, "rb") as file:
+                response = self._send("PUT", target, headers, file, self.timeout_seconds, True)
+                raw = _whole(response)
+            if response.will_close:
+                self.close()
+            return _answer(response, raw)
+
+        return self._persist(once, True)
+
+    def blocks(self, path: str, *, start: int = 0, tag: str = "") -> Generator[bytes, None, None]:
+        """The bytes of an answer from `start` on, as they come; `tag` is the digest that they must
+        be of. Raises Unreachable when it breaks: ask again with what is here. Raises Conflict
+        when the server has other bytes now."""
+        headers = {"Range": f"bytes={start}-", "If-Range": f'"{tag}"'} if start else {}
+        response, connection = self._open(self._target(path, None), headers, self.timeout_seconds)
+        try:
+            if start and response.status != 206:
+                raise Conflict("the server has other bytes now: begin again")
+            left = response.length
+            while block := response.read(2**20):
+                left = None if left is None else left - len(block)
+                yield block
+            if left:
+                raise http.client.IncompleteRead(b"", left)
+        except (OSError, http.client.HTTPException) as err:
+            raise self._unreachable(err) from err
+        finally:
+            connection.close()
 
     def text(self, path: str, query: Mapping[str, Any] | None = None) -> Iterator[str]:
         """The lines of a text answer as they come. The connection is its own."""
@@ -139,7 +185,7 @@ class Http:
         *,
         idle_seconds: float = 60.0,
         limit_seconds: float | None = None,
-    ) -> Iterator[Message]:
+    ) -> Stream:
         """Server-sent events until the server ends them; open when this returns. Raises
         Unreachable when it breaks (the caller, who knows the last cursor, goes on from there),
         is silent for `idle_seconds`, or has lasted `limit_seconds`."""
@@ -168,7 +214,16 @@ class Http:
             finally:
                 connection.close()
 
-        return read()
+        return Stream(read(), connection.close)
+
+    @contextmanager
+    def speaking_for(self, project: str | None) -> Iterator[None]:
+        """Calls made inside are about this project (None: about the one they were about)."""
+        before, self.project = self.project, project or self.project
+        try:
+            yield
+        finally:
+            self.project = before
 
     def __enter__(self) -> Http:
         return self
@@ -207,7 +262,7 @@ class Http:
         def once() -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
             response = self._send("GET", target, headers, b"", timeout or 3600.0, True)
             if response.status >= 400:
-                _answer(response, response.read(MAX_ANSWER_BYTES))
+                _answer(response, _whole(response))
             connection = self._connection
             assert connection is not None
             self._connection = None  # the stream has it now
@@ -224,13 +279,16 @@ class Http:
         method: str,
         target: str,
         headers: Mapping[str, str],
-        content: bytes,
+        content: bytes | IO[bytes],
         timeout: float,
         signed: bool,
     ) -> http.client.HTTPResponse:
         whole = {"Host": self._parts.netloc.rpartition("@")[2], **headers}
         if signed:
-            whole.update(self._signature(method, target, whole, content))
+            if self.project:
+                whole["X-Wl-Project"] = self.project
+            signable = content if isinstance(content, bytes) else b""
+            whole.update(self._credential(method, target, whole, signable))
         if self._connection is None:
             self._connection = self._connect(timeout)
         connection = self._connection
@@ -238,7 +296,12 @@ class Http:
         if connection.sock is not None:
             connection.sock.settimeout(timeout)
         try:
-            connection.request(method, target, body=content or None, headers=whole)
+            try:
+                connection.request(method, target, body=content or None, headers=whole)
+            except (BrokenPipeError, ConnectionResetError):
+                if isinstance(content, bytes):
+                    raise
+                # Who refuses a file says so before it has all of it: the answer may be here.
             return connection.getresponse()
         except BaseException:
             self.close()
@@ -257,18 +320,22 @@ class Http:
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def _signature(
+    def _credential(
         self, method: str, target: str, headers: dict[str, str], content: bytes
     ) -> dict[str, str]:
+        if self._token:
+            return {"Authorization": f"Bearer {self._token}"}
         if not (self._access_key and self._secret_key):
             raise Unauthenticated(
                 "there is no access key for this server",
-                hint="`windlass up` writes one for a server on this machine; for another, "
-                "set WINDLASS_ACCESS_KEY and WINDLASS_SECRET_KEY",
+                hint="`windlass up` writes one for a server on this machine; `windlass login URL` "
+                "keeps one for another",
             )
         from windlass.core.signing import sign
 
-        address = f"{self._parts.scheme}://{self._parts.netloc}{target}"
+        # Of the server's own path: a proxy may have put it below another one.
+        path = target.removeprefix(self._base.removesuffix(PREFIX))
+        address = f"{self._parts.scheme}://{self._parts.netloc}{path}"
         now_ms = int(time.time() * 1000) + self._skew_ms
         return sign(method, address, headers, content, self._access_key, self._secret_key, now_ms)
 
@@ -328,6 +395,17 @@ def _dump(body: Any) -> bytes:
 
 def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _whole(response: http.client.HTTPResponse) -> bytes:
+    """The body. Raises IncompleteRead when the connection ended inside it, which a read that
+    names a size does not."""
+    raw = response.read(MAX_ANSWER_BYTES)
+    if len(raw) == MAX_ANSWER_BYTES:
+        raise Internal(f"the server's answer is longer than {MAX_ANSWER_BYTES} bytes")
+    if response.length:
+        raise http.client.IncompleteRead(raw, response.length)
+    return raw
 
 
 def _answer(response: http.client.HTTPResponse, raw: bytes) -> Any:

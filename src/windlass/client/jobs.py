@@ -20,6 +20,7 @@ from windlass.client.sse import Message
 from windlass.core.errors import BundleMissing, NotFound, Unavailable, Unreachable
 from windlass.core.parameters import change_spec
 
+Code = str | os.PathLike[str] | bundles.Bundle | Mapping[str, Any] | None
 DONE = ("succeeded", "failed", "cancelled")
 STATES = ("held", "queued", "starting", "running", "stopping", *DONE)
 
@@ -84,13 +85,14 @@ class Jobs:
         spec: Mapping[str, Any] | None = None,
         /,
         *,
-        code: str | os.PathLike[str] | bundles.Bundle | None = None,
+        code: Code = None,
         idempotency_key: str | None = None,
         **more: Any,
     ) -> Job:
         """A new job from the fields of a job file, e.g. `submit(run="python a.py", workers=2)`.
 
-        `code` is the directory to send with it. The same `idempotency_key` makes the same job,
+        `code` is the directory to send with it, or what a job file says of code in a repository:
+        `{"git": URL, "ref": "main"}`. The same `idempotency_key` makes the same job,
         however often it is sent. Raises InvalidInput, NeverFits, LimitExceeded, Unreachable …
         """
         answer = self._submit(spec, code, False, idempotency_key or new_key(), more)
@@ -101,7 +103,7 @@ class Jobs:
         spec: Mapping[str, Any] | None = None,
         /,
         *,
-        code: str | os.PathLike[str] | bundles.Bundle | None = None,
+        code: Code = None,
         **more: Any,
     ) -> dict[str, Any]:
         """A dry run: the spec as the server understands it, and whether it would start now."""
@@ -110,7 +112,7 @@ class Jobs:
     def _submit(
         self,
         spec: Mapping[str, Any] | None,
-        code: str | os.PathLike[str] | bundles.Bundle | None,
+        code: Code,
         dry_run: bool,
         key: str,
         more: Mapping[str, Any],
@@ -119,7 +121,9 @@ class Jobs:
         if self._project and "project" not in whole:
             whole["project"] = self._project
         packed = None
-        if code is not None:
+        if isinstance(code, Mapping):
+            whole["code"] = dict(code)
+        elif code is not None:
             about = dict(whole.get("code") or {})
             packed = (
                 code
@@ -128,14 +132,16 @@ class Jobs:
             )
             whole["code"] = {**about, "bundle": packed.digest}
         body = {"spec": whole, "dry_run": dry_run}
-        try:
-            # Hopeful: the code is mostly there from the last time, and this saves a round trip.
-            answer = self._http.call("POST", "/jobs", body=body, key=key)
-        except BundleMissing:
-            if packed is None:
-                raise
-            bundles.upload(self._http, packed)
-            answer = self._http.call("POST", "/jobs", body=body, key=key)
+        with self._http.speaking_for(whole.get("project")):
+            try:
+                # Hopeful: the code is mostly there from the last time, and this saves a round
+                # trip.
+                answer = self._http.call("POST", "/jobs", body=body, key=key)
+            except BundleMissing:
+                if packed is None:
+                    raise
+                bundles.upload(self._http, packed)
+                answer = self._http.call("POST", "/jobs", body=body, key=key)
         return dict(answer)
 
     def rerun(
@@ -176,19 +182,24 @@ class Jobs:
         user: str | None = None,
         name: str | None = None,
         project: str | None = None,
+        filter: str | None = None,
+        sort: str | None = None,
+        columns: Sequence[str] = (),
         limit: int = 50,
     ) -> list[Job]:
-        """Newest first, at most `limit`, however many pages that takes."""
+        """Newest first, at most `limit`, however many pages that takes. `filter` is such as
+        `metrics.loss < 0.3 and gpus > 1`, `sort` such as `-metrics.loss`; what `columns` name
+        (`params.lr`, `metrics.loss`) is in `data["params"]` and `data["metrics"]`."""
         found: list[Job] = []
         before = None
         while len(found) < limit:
-            page = self._http.get(
-                "/jobs",
-                {
-                    "state": state, "user": user, "name": name, "project": project,
-                    "limit": min(limit - len(found), 200), "before": before,
-                },
-            )  # fmt: skip
+            asked = {
+                "state": state, "user": user, "name": name, "filter": filter or None,
+                "sort": sort or None, "columns": ",".join(columns) or None,
+                "limit": min(limit - len(found), 200), "before": before,
+            }  # fmt: skip
+            with self._http.speaking_for(project):
+                page = self._http.get("/jobs", asked)
             found += [Job.read(item) for item in page["items"]]
             before = page.get("next")
             if not before or not page["items"]:
@@ -224,11 +235,37 @@ class Jobs:
             if line.strip():
                 yield json.loads(line)
 
-    def metrics(self, ref: str, *, key: str | None = None) -> Sequence[dict[str, Any]]:
-        """Series: `{"key", "rank", "points": [[step, ms, value], …]}`."""
-        return list(self._http.get(path_of("jobs", ref, "metrics"), {"key": key})["series"])
+    def metrics(
+        self,
+        ref: str,
+        *,
+        key: str | None = None,
+        rank: int | None = None,
+        points: int | None = None,
+        by: str | None = None,
+        low: int | str | None = None,
+        high: int | str | None = None,
+    ) -> Sequence[dict[str, Any]]:
+        """Series: `{"key", "rank", "source", "thinned", "points": [[step, ms, value], …]}`, a
+        value that is no number as "NaN", "Infinity" or "-Infinity". `key` may name several, with
+        commas. Of a long series the smallest and largest of each stretch, about `points` in all
+        (`points` below gives every one); `low` and `high` are steps, or times with by="time"."""
+        query = {
+            "key": key, "rank": rank, "points": points, "by": by, "from": low, "to": high,
+        }  # fmt: skip
+        return list(self._http.get(path_of("jobs", ref, "metrics"), query)["series"])
+
+    def points(
+        self, ref: str, *, key: str | None = None, rank: int | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Every point, however many: `{"key", "rank", "attempt", "step", "at_ms", "value"}`."""
+        query = {"key": key, "rank": rank, "format": "jsonl"}
+        for line in self._http.text(path_of("jobs", ref, "metrics"), query):
+            if line.strip():
+                yield json.loads(line)
 
     def checkpoints(self, ref: str) -> Sequence[dict[str, Any]]:
+        """What it has saved, newest first; `Client.checkpoints` does more with them."""
         return list(self._http.get(path_of("jobs", ref, "checkpoints"))["items"])
 
     # -- follow -----------------------------------------------------------------------------
@@ -256,14 +293,15 @@ class Jobs:
                 query: dict[str, Any] = {"cursor": cursor}
                 if cursor is None:
                     query |= {"since": since, "tail": tail}
-                for message in self._http.stream(path_of("jobs", ref, "stream"), query):
-                    lost_at = None
-                    cursor = message.id or cursor
-                    if message.event == "log" and not seen.is_new(message.json()):
-                        continue
-                    yield message
-                    if message.event == "end":
-                        return
+                with self._http.stream(path_of("jobs", ref, "stream"), query) as told:
+                    for message in told:
+                        lost_at = None
+                        cursor = message.id or cursor
+                        if message.event == "log" and not seen.is_new(message.json()):
+                            continue
+                        yield message
+                        if message.event == "end":
+                            return
                 problem: WindlassProblem = Unreachable("the server ended the stream")
             except (Unreachable, Unavailable) as err:
                 problem = err
@@ -289,13 +327,13 @@ class Jobs:
                 if left <= 0:
                     raise TimeoutError(f"{job.name} is {job.state} after {timeout_seconds:g} s")
             try:
-                feed = self._http.stream("/feed", {"job": job.id}, limit_seconds=left)
-                job = self.get(job.id)  # after the feed is open: no end can be missed between
-                lost_at = None
-                while not job.done:
-                    if _ends(next(feed, None)):
-                        job = self.get(job.id)
-                        break
+                with self._http.stream("/feed", {"job": job.id}, limit_seconds=left) as feed:
+                    job = self.get(job.id)  # after the feed is open: no end can be missed between
+                    lost_at = None
+                    while not job.done:
+                        if _ends(next(feed, None)):
+                            job = self.get(job.id)
+                            break
             except (Unreachable, Unavailable) as err:
                 lost_at = lost_at or time.monotonic()
                 if time.monotonic() - lost_at > patience_seconds:
@@ -336,12 +374,12 @@ class Jobs:
     def debug(
         self, ref: str, kind: str, *, rank: int | None = None, seconds: int = 10
     ) -> dict[str, Any]:
-        """`stack`, `profile` or `attach`: what the job's workers answered, rank by rank."""
+        """`stack`, `profile`, `trace` or `attach`: what the workers answered, rank by rank."""
         answer: dict[str, Any] = self._http.call(
             "POST",
             path_of("jobs", ref, "debug"),
             body={"kind": kind, "rank": rank, "seconds": seconds},
-            timeout_seconds=seconds + 45,
+            timeout_seconds=seconds + (165 if kind == "trace" else 45),
         )
         return answer
 

@@ -17,6 +17,7 @@ class Node:
     capacity: Mapping[str, Any] = field(default_factory=dict)
     free: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[Any, ...] = ()
+    isolation: Mapping[str, Any] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -28,6 +29,7 @@ class Node:
             capacity=answer.get("capacity") or {},
             free=answer.get("free") or {},
             jobs=tuple(answer.get("jobs") or ()),
+            isolation=answer.get("isolation") or {},
             data=answer,
         )
 

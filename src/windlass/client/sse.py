@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,24 @@ class Message:
 
     def json(self) -> Any:
         return json.loads(self.data)
+
+
+class Stream(Iterator[Message]):
+    """Messages as they come. Whoever stops before the end closes it (`with`): a generator that
+    was never asked for its first message would not close its connection."""
+
+    def __init__(self, source: Iterator[Message], close: Callable[[], None]) -> None:
+        self._source = source
+        self.close = close
+
+    def __next__(self) -> Message:
+        return next(self._source)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def messages(lines: Iterable[bytes]) -> Iterator[Message]:

@@ -59,6 +59,8 @@ class Gang:
     minimum: Mapping[str, int] = field(default_factory=dict)
     finish: Mapping[str, str] = field(default_factory=dict)
     job_variables: FrozenSet[str] = frozenset()
+    goes_on: bool = False
+    """When a member is lost the others go on, and it is started again (`on_member_loss`)."""
 
     @cached_property
     def ordered(self) -> Tuple[Member, ...]:
@@ -126,6 +128,9 @@ class Contract:
     ports_stay_held = False
     """Whether the framework can listen on a port that the worker still holds (it sets SO_REUSEADDR
     or SO_REUSEPORT). If so, nobody else is ever given the port while the attempt lives."""
+    needs_first_node = True
+    """Of a gang that goes on without those it loses: whether the node of rank 0 holds something
+    that the others cannot do without."""
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
         """What is wrong with a gang of these roles, in words that name the known choices."""
@@ -136,6 +141,14 @@ class Contract:
     ) -> List[str]:
         """What is wrong with what the roles run, `commands` by role."""
         return []
+
+    def loss_problems(self, commands: Mapping[str, Sequence[str]]) -> List[str]:
+        """Why a gang that runs these commands cannot go on when it loses a member (`commands` by
+        role); nothing: it can."""
+        return [
+            "%s tells its members of each other once, at their start: none can be replaced while"
+            " the others run" % self.name
+        ]
 
     def finish(self, counts: Mapping[str, int]) -> Dict[str, str]:
         """By role: `all` must end well, the `first` member decides, or it `never` ends by itself

@@ -173,6 +173,8 @@ class _Import(NamedTuple):
 def _named(tree: ast.Module, imports: Iterable[_Import], words: str) -> Iterator[Tuple[str, str]]:
     for each in imports:
         top = each.module.split(".", 1)[0]
+        if _is_our_training(each):
+            yield "pytorch", words % "windlass.train"
         if each.dots or top not in _IMPORTS:
             continue
         framework = _IMPORTS[top]
@@ -182,6 +184,12 @@ def _named(tree: ast.Module, imports: Iterable[_Import], words: str) -> Iterator
                 yield "tensorflow1", words % top + " and uses tf.%s of TensorFlow 1" % old
                 continue
         yield framework, words % top
+
+
+def _is_our_training(each: _Import) -> bool:
+    """`import windlass.train`, `from windlass import train`, `from windlass.train import fit`."""
+    top, _, rest = each.module.partition(".")
+    return top == "windlass" and not each.dots and "train" in (rest.split(".")[0], *each.names)
 
 
 def _through_neighbours(

@@ -9,7 +9,7 @@ A script does `cuda.set_device(LOCAL_RANK)`, so each rank sees all devices of it
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, List, Mapping, Sequence
+from typing import Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 from windlass.contracts.base import Contract, Gang, Member, RankPlace, sharers
 
@@ -31,6 +31,8 @@ _SETTINGS = frozenset(
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch")
 _NODE_LAUNCHERS = ("deepspeed", "accelerate")
 _ELASTIC_RESTARTS = 3
+GATHERING = "gathering"
+"""The service of the worker (`worker/services/`) that holds it."""
 
 
 class PyTorchContract(Contract):
@@ -50,6 +52,18 @@ class PyTorchContract(Contract):
             if is_node_launcher(command)
         ]
 
+    def loss_problems(self, commands: Mapping[str, Sequence[str]]) -> List[str]:
+        """A script that calls `windlass.train` may go on; whether it does, its strategy says."""
+        return [
+            "%s starts and watches ranks of its own: run the script itself" % command[0]
+            for command in dict.fromkeys(tuple(each) for each in commands.values())
+            if is_launcher(command) or is_node_launcher(command)
+        ]
+
+    def services(self, gang: Gang) -> Tuple[str, ...]:
+        """Where the members of a training meet must outlive each of them."""
+        return (GATHERING,) if gang.goes_on and gang.ordered[0].service_port else ()
+
     def reserved(self) -> FrozenSet[str]:
         return _RANK_VARIABLES | _LAUNCHER_VARIABLES
 
@@ -66,7 +80,13 @@ class PyTorchContract(Contract):
             return {**_launcher(gang, place.member), **shared}
         if is_node_launcher(place.member.command):
             return shared
-        return {**_rank(gang, place), **shared}
+        return {**_rank(gang, place), **self._meeting(gang), **shared}
+
+    def _meeting(self, gang: Gang) -> Dict[str, str]:
+        first = gang.ordered[0]
+        if not self.services(gang):
+            return {}
+        return {"WINDLASS_GATHERING": "%s:%d" % (first.host, first.service_port)}
 
 
 def is_launcher(command: Sequence[str]) -> bool:

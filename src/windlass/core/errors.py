@@ -19,6 +19,8 @@
     ├── Unavailable             503  try again later, nothing was changed (or it settles by key)
     │   └── StorageFull         507  the disk under the control database is full
     ├── Unreachable             –    client side: no server answers
+    ├── TrainingFailed          –    in a training: a member failed, or it cannot go on
+    │   └── MemberLost          –    which members, in which operation, at which step
     └── Internal                500  our fault
 
 Each class has a stable `code` that travels over HTTP and comes back as the same class
@@ -131,6 +133,14 @@ class StorageFull(Unavailable):
 class Unreachable(WindlassError):
     code = "unreachable"
     status = 0
+
+
+class TrainingFailed(WindlassError):
+    code = "training-failed"
+
+
+class MemberLost(TrainingFailed):
+    code = "member-lost"
 
 
 class Internal(WindlassError):

@@ -30,7 +30,7 @@ def explain(
         path, known = _place(model, tuple(error.get("loc", ())))
         entry = {
             "field": plain(".".join(path)) or "(the whole)",
-            "found": "nothing" if error.get("type") == "missing" else found(error.get("input")),
+            "found": _met(error),
             "allowed": plain(_allowed(error, path, known)),
         }
         key = (entry["field"], entry["found"])
@@ -47,6 +47,13 @@ def explain(
         told.append(f"and {len(listed) - _IN_MESSAGE} more")
     message = (f"{what}: " if what else "") + "; ".join(told)
     return InvalidInput(message, fields=listed[:_MAX_FIELDS])
+
+
+def _met(error: Mapping[str, Any]) -> str:
+    if error.get("type") == "missing":
+        return "nothing"
+    # Left out by who must not repeat it: a secret.
+    return found(error["input"]) if "input" in error else "what is not told here"
 
 
 def found(value: object) -> str:
@@ -78,6 +85,11 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def one_line(text: str) -> str:
+    """A text from outside inside a line of ours: no line of its own, nothing for a terminal."""
+    return text if text.isprintable() else " ".join(plain(text).split())
 
 
 def _cut(text: str) -> str:

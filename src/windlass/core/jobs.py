@@ -7,16 +7,30 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from windlass.core.goals import parse_goal
 from windlass.core.machine import Leaves, Machine
+from windlass.core.patterns import names_of
 from windlass.core.queues import DEFAULT, MODEL, Priority, Work
+from windlass.core.repositories import COMMIT, check_ref, check_url
 from windlass.core.resources import Resources
-from windlass.core.strict import Bytes, DurationMs, Line, Lines, MomentMs, Name, Strict, Text
+from windlass.core.strict import (
+    Bytes,
+    Count,
+    DurationMs,
+    Line,
+    Lines,
+    MomentMs,
+    Name,
+    Strict,
+    Text,
+)
 
 
 class JobState(StrEnum):
@@ -137,6 +151,14 @@ def _command(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _worded(name: str, check: Callable[[str], str], text: str) -> str:
+    """What `check` returns; its ValueError in the words of a field's error."""
+    try:
+        return check(text)
+    except ValueError as err:
+        raise PydanticCustomError(name, "{words}", {"words": str(err)}) from None
+
+
 Command = Annotated[tuple[Text, ...], Field(strict=False, max_length=4096)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
 Param = bool | int | float | Line
@@ -209,11 +231,38 @@ class RoleSpec(Strict):
         )
 
 
+def _url(text: str) -> str:
+    return _worded("git", check_url, text)
+
+
+def _ref(text: str) -> str:
+    return _worded("ref", check_ref, text)
+
+
 class CodeSpec(Strict):
     dir: Line | None = None
-    git: Line | None = None
+    git: Annotated[Line, AfterValidator(_url)] | None = None
+    """A repository to take the code from, fetched by the workers: `https://`, `http://`, `ssh://`
+    or, where the nodes see it, `file://`."""
+    ref: Annotated[Line, AfterValidator(_ref)] | None = None
+    """Of the repository: a branch, a tag or a commit; absent: its default branch."""
+    commit: Annotated[str, Field(pattern=COMMIT)] | None = None
+    """What `ref` was when the job first started, filled in then: every later attempt and every
+    rerun takes it, whatever became of `ref`."""
     ignore: Lines = ()
     bundle: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> CodeSpec:
+        if self.git is None and (self.ref or self.commit):
+            raise PydanticCustomError("code", "`ref` and `commit` are of a repository: give `git`")
+        if self.git is not None and (self.dir or self.bundle or self.ignore):
+            raise PydanticCustomError(
+                "code",
+                "`git` is fetched by the nodes, `dir`, `ignore` and `bundle` are of code that is "
+                "sent: give one of both",
+            )
+        return self
 
 
 class EnvironmentSpec(Strict):
@@ -223,15 +272,47 @@ class EnvironmentSpec(Strict):
     secrets: Annotated[tuple[EnvName, ...], Field(strict=False)] = ()
 
 
+class KeepBest(Strict):
+    """Beside the newest checkpoints, the best by a metric are kept."""
+
+    metric: Annotated[Line, Field(min_length=1, max_length=255)]
+    goal: Literal["max", "min"]
+    n: Annotated[int, Field(ge=1, le=1000)] = 1
+
+
 class OutputSpec(Strict):
     checkpoints: Line | None = None
     keep: Annotated[int, Field(ge=2, le=10_000)] = 3
+    """So many of the newest checkpoints stay."""
+    keep_best: KeepBest | None = None
     models: Lines = ()
 
 
+def _goal(text: str) -> str:
+    try:
+        parse_goal(text)
+    except ValueError as err:
+        raise PydanticCustomError("goal", "{words}", {"words": str(err)}) from None
+    return text
+
+
 class MetricSpec(Strict):
-    goal: Line | None = None
-    parse: Lines = ()
+    goal: Annotated[Line, AfterValidator(_goal)] | None = None
+    """Which metric says how good the job is, and which way: `max val_acc`."""
+    parse: Annotated[Lines, Field(max_length=100)] = ()
+    """Regular expressions looked for in each printed line; a named group is a metric, the groups
+    `step` and `epoch` say where."""
+    pickup: bool = True
+    """Pick up what ranks print, TensorBoard files, arguments and what frameworks log; without it
+    only what the script logs itself is kept."""
+
+    @field_validator("parse")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            if not names_of(pattern) - {"step", "epoch"}:
+                raise ValueError(f"{pattern!r} names no metric: write loss=(?P<loss>[0-9.e-]+)")
+        return value
 
 
 class LimitSpec(Strict):
@@ -243,6 +324,11 @@ class LimitSpec(Strict):
     """From the stop signal to the kill: long enough to save a checkpoint."""
     log_rate: Bytes = 4_000_000
     """Bytes of output a second kept for each rank; 0 lifts the limit."""
+    processes: Annotated[int, Field(ge=1, le=4_000_000)] = 16_384
+    """Processes and threads that a member may have at once, where the node can count them."""
+    disk: Bytes | None = None
+    """What an attempt and the job's checkpoints may take of each node's disk; over it, the job
+    fails. The server's `--job-disk` is the most there is."""
 
 
 _RETRY = re.compile(r"^(lost|oom|hung|signal|failed|exit:[0-9]{1,3}|log:.{1,1000})$", re.DOTALL)
@@ -274,8 +360,8 @@ class RetrySpec(Strict):
                 )
             if rule.startswith("log:"):
                 try:
-                    re.compile(rule[4:])
-                except re.error as err:
+                    names_of(rule[4:])
+                except ValueError as err:
                     raise PydanticCustomError(
                         "retry", "bad pattern: {why}", {"why": str(err)}
                     ) from err
@@ -305,7 +391,28 @@ class PlacementSpec(Strict):
 
 class IsolationSpec(Strict):
     level: Annotated[int, Field(ge=0, le=3)] = 0
+    """At least so far it is kept apart from other jobs; the server may do more by itself."""
     network: Literal["host", "none"] = "host"
+
+
+class StartSpec(Strict):
+    """What a job is given to start from: a checkpoint of an earlier job, or a registered model."""
+
+    job: Name | None = None
+    step: Count | Literal["latest", "best"] | None = None
+    """Of the job's checkpoints; absent: the newest."""
+    model: Annotated[Line, Field(min_length=1, max_length=512)] | None = None
+    """NAME@ALIAS, NAME@VERSION, or NAME for its newest version."""
+    resume: bool = False
+    """It goes on from there as from a checkpoint of its own; else it only finds the files."""
+
+    @model_validator(mode="after")
+    def _one(self) -> StartSpec:
+        if (self.job is None) == (self.model is None):
+            raise PydanticCustomError("start_from", "give `job` or `model`, one of them")
+        if self.model is not None and (self.step is not None or self.resume):
+            raise PydanticCustomError("start_from", "`step` and `resume` are of a `job`")
+        return self
 
 
 class NotifySpec(Strict):
@@ -340,6 +447,7 @@ class JobSpec(Strict):
     """Jobs that must have succeeded before this one may start: ids, prefixes of ids, or names."""
     begin: MomentMs | None = None
     """Not to be started before this time (ISO-8601, with its zone)."""
+    start_from: StartSpec | None = None
     placement: PlacementSpec = PlacementSpec()
     isolation: IsolationSpec = IsolationSpec()
     notify: NotifySpec = NotifySpec()
@@ -386,6 +494,10 @@ class JobSpec(Strict):
                 raise PydanticCustomError(
                     "min", "`min` is more than `count` in role {role}", {"role": name}
                 )
+        if self.isolation.network == "none" and (self.code.git or "file:")[:5] != "file:":
+            raise PydanticCustomError(
+                "network", "a job without a network cannot fetch `code.git`: send the code instead"
+            )
         if len(set(self.after)) != len(self.after):
             raise PydanticCustomError("after", "`after` names a job twice")
         if all(role.finish == "never" for role in self.roles.values()):
@@ -428,6 +540,26 @@ class Placed(Strict):
     gpu_ids: Lines = ()
 
 
+class RankView(Strict):
+    """How a rank ended, as its worker told it."""
+
+    rank: int
+    role: str
+    index: int
+    local_rank: int
+    node: str
+    exit: int | None = None
+    signal: int | None = None
+    oom: bool = False
+    ended_by: str = ""
+    """`itself`, or `worker`: it was told to end."""
+    restarts: int = 0
+    """How often it was started again within the attempt."""
+    peak_bytes: int | None = None
+    started: str | None = None
+    ended: str | None = None
+
+
 class AttemptView(Strict):
     number: int
     state: AttemptState
@@ -438,6 +570,10 @@ class AttemptView(Strict):
     created: str
     started: str | None = None
     ended: str | None = None
+    isolation: dict[str, Any] = {}
+    """By node, how far its ranks are kept apart: the level, and each part of it."""
+    ranks: tuple[RankView, ...] = ()
+    """Of the newest attempt, those whose node has said how they ended."""
 
 
 class JobView(Strict):
@@ -472,6 +608,21 @@ class JobView(Strict):
     command: str
 
 
+class Origin(Strict):
+    """One step back in what a job came from: the job or the model version that it was given."""
+
+    kind: Literal["job", "model"]
+    name: str
+    id: str | None = None
+    """Of the job; of a model's version, the job that made it."""
+    step: int | None = None
+    version: int | None = None
+    digest: str
+    resume: bool = False
+
+
 class JobDetail(JobView):
     spec: JobSpec
     attempts: tuple[AttemptView, ...] = ()
+    lineage: tuple[Origin, ...] = ()
+    """What it started from, what that started from, and so on."""

@@ -6,10 +6,11 @@ here, unlike everywhere else.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from windlass.core.repositories import COMMIT
 from windlass.core.strict import Count, Line, Strict, Text
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -43,6 +44,12 @@ class CheckpointNote(Strict):
     path: Annotated[Text, Field(min_length=1, max_length=1024)]
     digest: Digest
     bytes: Count = 0
+    ranks: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """How many ranks have a part of their own in it; 0: it is not in parts."""
+    source: Literal["windlass", "files"] = "windlass"
+    """By the writer of `windlass.job`, or a script's own files that its worker noticed."""
+    mirrored: bool = False
+    """It lies on the worker's own disk and is on its way: not one to resume from yet."""
 
 
 class Register(Report):
@@ -53,6 +60,11 @@ class Register(Report):
     isolation: dict[Line, Any] = {}
     checkpoints: Annotated[tuple[dict[Line, Any], ...], Field(max_length=64)] = ()
     """What older attempts left complete on disk, registered or not."""
+
+
+class Fetched(Report):
+    commit: Annotated[str, Field(pattern=COMMIT)]
+    """What its repository's ref is there and then."""
 
 
 class Started(Report):

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from windlass.core.strict import MAX_INT, Lines, Strict
+from windlass.core.strict import MAX_INT, Line, Lines, Strict
 
 Whole = Annotated[int, Field(ge=0, le=MAX_INT)]
 
@@ -57,6 +57,10 @@ class Node(Strict):
     block: str = ""
     """Where it stands: nodes of one rack, and racks of one block, are near each other."""
     pool: str = ""
+    labels: Lines = ()
+    """What it can do beside amounts: `isolation-1`, `network-none`."""
+    isolation: dict[Line, Line] = {}
+    """What jobs are kept apart with there, part by part."""
 
 
 def describe(kind: str, amount: int) -> str:

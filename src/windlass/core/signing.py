@@ -122,7 +122,8 @@ def sign(
     now_ms: int,
     nonce: str | None = None,
 ) -> dict[str, str]:
-    """The headers to add to a request that is sent exactly as given (`url` fully encoded).
+    """The headers to add to a request that is sent exactly as given (`url` fully encoded). Of a
+    body that is not at hand, `headers` names the hash (`X-Wl-Content-Sha256`).
 
     A request that changes something gets a random `X-Wl-Nonce`: the server takes each such
     signature once, and two equal calls in one second would otherwise have the same one. So a
@@ -153,7 +154,7 @@ def sign(
             (parts.path or "/").encode(),
             sorted_query(parts.query.encode()),
             ordered,
-            added.get("X-Wl-Content-Sha256", EMPTY_HASH).encode(),
+            lines.get(b"x-wl-content-sha256", EMPTY_HASH.encode()),
         ),
     )
     added["Authorization"] = (

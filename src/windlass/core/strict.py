@@ -26,7 +26,9 @@ MAX_INT = 2**63 - 1
 
 
 class Strict(BaseModel):
+    # Its validator is made at its first use: a server has hundreds of these, a command needs few.
     model_config = ConfigDict(
+        defer_build=True,
         strict=True,
         extra="forbid",
         frozen=True,

@@ -3,13 +3,15 @@
     with windlass.checkpoint(step) as path:        path is an empty folder
         torch.save(state, path / "model.pt")       write whatever files you like
                                                    leaving the block makes it a checkpoint
+    kept = windlass.checkpoint(model=model, …)     what to save, said once (`checkpointer.py`)
 
 The order is the promise; a kill or a failing disk at any point leaves the one before untouched:
 
     files, folders → disk      manifest with sizes and digests → disk
     rename to its final name   parent folder → disk
     register with the server (an attempt that is over is refused, and takes it back)
-    old ones go, `keep` stay
+    old ones go, `keep` stay; on the platform the server sees to that, which knows who starts from
+    which, and which are the best
 
 An error of the disk is never retried as a success: after a failed fsync the kernel may have
 dropped the data and would call the next fsync a success.
@@ -22,9 +24,24 @@ import os
 import secrets
 import shutil
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+    overload,
+)
 
+from windlass.job.checkpointer import Checkpointer
 from windlass.job.context import Context, context, local_run_dirs
 from windlass.job.gang import Gang
 from windlass.job.log import note
@@ -37,13 +54,14 @@ from windlass.job.manifest import (
     list_and_sync,
     name_of,
     newest,
+    ranks_in,
     sweep,
     sync_directory,
     verify,
     write_manifest,
 )
 from windlass.job.manifest import in_order as _in_order
-from windlass.job.registry import CheckpointFenced, register
+from windlass.job.registry import MANAGED, UNKNOWN, CheckpointFenced, register
 from windlass.job.spool import say
 
 __all__ = [
@@ -51,19 +69,58 @@ __all__ = [
     "Checkpoint",
     "CheckpointError",
     "CheckpointFenced",
+    "Checkpointer",
     "checkpoint",
+    "gathered",
     "newest",
+    "newest_good",
     "resume_from",
     "sweep",
     "verify",
 ]
 
 
-@contextmanager
+@overload
 def checkpoint(
-    step: int, *, ranks: str = "one", keep: Optional[int] = None, timeout_seconds: float = 600.0
-) -> Iterator[Path]:
-    """Save a checkpoint: yields an empty folder, and keeps what is put there, whole or not at all.
+    step: int,
+    *,
+    ranks: str = ...,
+    keep: Optional[int] = ...,
+    timeout_seconds: float = ...,
+    folder: Union[None, str, "os.PathLike[str]"] = ...,
+) -> ContextManager[Path]: ...
+
+
+@overload
+def checkpoint(
+    *,
+    save: Optional[Callable[[Path], Any]] = ...,
+    load: Optional[Callable[[Path], Any]] = ...,
+    resume: Optional[bool] = ...,
+    ranks: str = ...,
+    keep: Optional[int] = ...,
+    timeout_seconds: float = ...,
+    folder: Union[None, str, "os.PathLike[str]"] = ...,
+    **things: Any,
+) -> Checkpointer: ...
+
+
+def checkpoint(
+    step: Optional[int] = None,
+    *,
+    save: Optional[Callable[[Path], Any]] = None,
+    load: Optional[Callable[[Path], Any]] = None,
+    resume: Optional[bool] = None,
+    ranks: str = "one",
+    keep: Optional[int] = None,
+    timeout_seconds: float = 600.0,
+    folder: Union[None, str, "os.PathLike[str]"] = None,
+    **things: Any,
+) -> Union[ContextManager[Path], Checkpointer]:
+    """With a step: save one, as a block (below). Without: a `Checkpointer` of the objects that are
+    named, or of two functions that write into and read from a folder.
+
+    The block gets an empty folder, and what is put there is kept, whole or not at all.
 
     `ranks="one"`: call it on one rank. `ranks="all"`: call it on every rank of the gang; each
     gets a folder `rank-<rank>` of its own inside the same checkpoint, and the block ends on all
@@ -71,42 +128,118 @@ def checkpoint(
     limits that wait. Of older checkpoints `keep` remain (at least 2; default
     $WINDLASS_CHECKPOINT_KEEP, else 3).
 
+    `folder` holds the checkpoints off the platform (default: one of this run's own); on it they
+    lie where the platform finds them.
+
     A step of an attempt is saved once: a second save of it keeps the first. Raises
     `CheckpointFenced` when this attempt is over, `CheckpointError` when it could not be saved;
     the previous one is then still there. An exception in the block passes through and leaves
     nothing behind.
     """
-    here = context()
-    step = int(step)
-    if step < 0:
-        raise ValueError("a checkpoint's step is 0 or more, found %d" % step)
+    if step is None:
+        if save is None and load is None and not things:
+            raise TypeError(
+                "checkpoint(): give a step (with windlass.checkpoint(step) as folder: …), or what "
+                "to save: checkpoint(model=model, optimizer=optimizer), checkpoint(save=…, load=…)"
+            )
+        return Checkpointer(
+            things, save=save, load=load, resume=resume, ranks=ranks, keep=keep,
+            timeout_seconds=timeout_seconds, folder=folder,
+        )  # fmt: skip
+    if save is not None or load is not None or resume is not None or things:
+        raise TypeError("checkpoint(step) takes no objects: name them without a step")
     if ranks not in ("one", "all"):
         raise ValueError('ranks is "one" or "all", found %r' % (ranks,))
-    kept = max(2, here.checkpoint_keep if keep is None else int(keep))
+    return _written(step, ranks, keep, timeout_seconds, folder)
+
+
+@contextmanager
+def _written(
+    step: int,
+    ranks: str,
+    keep: Optional[int],
+    timeout_seconds: float,
+    folder: Union[None, str, "os.PathLike[str]"],
+) -> Iterator[Path]:
+    if ranks == "one":
+        with gathered(step, {}, keep=keep, folder=folder) as path:
+            yield path
+        return
+    here, step, kept = _settings(step, keep, folder)
+    if here.mirrored and here.num_nodes > 1:
+        raise CheckpointError(
+            'ranks="all" needs a folder that all %d nodes share, and here each has its own: '
+            'save on one rank (ranks="one"), or run where the home is shared' % here.num_nodes
+        )
     try:
         _make_directory(here.checkpoint_dir)
-        if ranks == "all":
-            gang = Gang(here, step, timeout_seconds)
-            path = gang.enter()
-        else:
-            path = here.checkpoint_dir / _temporary_name(here.attempt, step)
-            path.mkdir()
+        gang = Gang(here, step, timeout_seconds)
+        path = gang.enter()
     except OSError as error:
         raise _not_saved(step, error) from error
-
     try:
         yield path
     except BaseException as error:
-        if ranks == "all":
-            gang.fail(error)
+        gang.fail(error)
         _discard(path)
         raise
+    with _kept_or_discarded(step, path):
+        gang.leave(lambda tree, files: _commit(here, step, tree, files, kept))
 
+
+@contextmanager
+def gathered(
+    step: int,
+    known: Mapping[str, FileEntry],
+    *,
+    keep: Optional[int] = None,
+    folder: Union[None, str, "os.PathLike[str]"] = None,
+) -> Iterator[Path]:
+    """The same for a folder that other processes, with whom the caller has agreed on it, write
+    into as well. By the end of the block `known` has the entries, by path, of the files that they
+    brought to the disk themselves (`entry_of`): these are not read again.
+    """
+    here, step, kept = _settings(step, keep, folder)
     try:
-        if ranks == "all":
-            gang.leave(lambda tree, files: _commit(here, step, tree, files, kept))
-        else:
-            _commit(here, step, path, list_and_sync(path), kept)
+        _make_directory(here.checkpoint_dir)
+        path = here.checkpoint_dir / _temporary_name(here.attempt, step)
+        path.mkdir()
+    except OSError as error:
+        raise _not_saved(step, error) from error
+    try:
+        yield path
+    except BaseException:
+        _discard(path)
+        raise
+    with _kept_or_discarded(step, path):
+        files = list_and_sync(path, known=known)
+        absent = sorted(set(known) - {entry["path"] for entry in files})
+        if absent:
+            raise CheckpointError(
+                "checkpoint of step %d was not saved: %d files that other processes wrote are not "
+                "here, the first is %s; all nodes must share the folder of checkpoints"
+                % (step, len(absent), absent[0])
+            )
+        _commit(here, step, path, files, kept)
+
+
+def _settings(
+    step: int, keep: Optional[int], folder: Union[None, str, "os.PathLike[str]"]
+) -> Tuple[Context, int, int]:
+    """Where, at which step, and how many stay."""
+    here = context()
+    if folder is not None and not here.on_platform:
+        here = replace(here, checkpoint_dir=Path(folder))
+    step = int(step)
+    if step < 0:
+        raise ValueError("a checkpoint's step is 0 or more, found %d" % step)
+    return here, step, max(2, here.checkpoint_keep if keep is None else int(keep))
+
+
+@contextmanager
+def _kept_or_discarded(step: int, path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         _discard(path)
         raise _not_saved(step, error) from error
@@ -128,11 +261,11 @@ def resume_from(local: bool = False) -> Optional[Path]:
             return verify(here.resume_from).path
         except BadCheckpoint as error:
             _report_bad(here.resume_from, str(error))
-        return _newest_and_report(here.checkpoint_dir, here.resume_from)
+        return newest_good(here.checkpoint_dir, here.resume_from)
     if here.on_platform or not local:
         return None
     for run_dir in local_run_dirs(here):
-        found = _newest_and_report(run_dir / "checkpoints", None)
+        found = newest_good(run_dir / "checkpoints")
         if found is not None:
             return found
     return None
@@ -160,6 +293,7 @@ def _commit(here: Context, step: int, tree: Path, files: List[FileEntry], keep: 
         digest=digest,
         size_bytes=sum(entry["bytes"] for entry in files),
         created_ms=0,
+        ranks=ranks_in(files),
     )
     if not fresh:
         _discard(tree)
@@ -203,19 +337,25 @@ def _place(tree: Path, final: Path, digest: str) -> bool:
 
 _newest_registered: Dict[str, str] = {}
 """Per checkpoint directory, the name of the newest one the server took from this process."""
+_unregistered: Dict[str, Set[str]] = {}
+"""Per checkpoint directory, the names that the server has not heard of from this process."""
 
 
-def _prune(here: Context, saved: Checkpoint, registered: bool, keep: int) -> None:
-    """Remove old checkpoints, never the newest registered one; if that is unknown, none."""
+def _prune(here: Context, saved: Checkpoint, registered: str, keep: int) -> None:
+    """Remove old checkpoints, never the newest registered one. On the platform that is the
+    server's to do; while it is away only those go that it has never heard of."""
     directory = here.checkpoint_dir
-    if registered:
+    unheard = _unregistered.setdefault(str(directory), set())
+    if registered == UNKNOWN:
+        unheard.add(saved.path.name)
+    else:
         _newest_registered[str(directory)] = saved.path.name
-    protected = _newest_registered.get(str(directory))
-    if protected is None and here.resume_from is not None:
-        protected = here.resume_from.name
-    if protected is None:
+    if registered == MANAGED:
         return
+    protected = _newest_registered.get(str(directory))
     for old in _in_order(directory)[keep:]:
+        if registered == UNKNOWN and old.name not in unheard:
+            continue
         if old.name not in (protected, saved.path.name):
             _withdraw(old, *_numbers(old))
 
@@ -240,7 +380,9 @@ def _discard(tree: Path) -> None:
     shutil.rmtree(str(tree), ignore_errors=True)
 
 
-def _newest_and_report(directory: Path, known_bad: Optional[Path]) -> Optional[Path]:
+def newest_good(directory: Path, known_bad: Optional[Path] = None) -> Optional[Path]:
+    """The newest checkpoint of a directory whose digests hold. Those passed over on the way to it
+    are reported, but `known_bad`, which was."""
     scan = newest(directory)
     for bad in scan.bad:
         if known_bad is None or bad.path.name != known_bad.name:

@@ -11,13 +11,14 @@ clock.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from windlass.job import stop
 
@@ -50,6 +51,15 @@ class Context:
     spool_rank: int
     url: str = ""
     token: str = field(default="", repr=False)
+    start_from: Optional[Path] = None
+    """A folder with what the job was told to start from (`windlass run --from-job`,
+    `--from-model`), to be read only; its own checkpoint, after a restart, is `resume_from`."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The job's parameters, by name: of a trial, those that its study chose."""
+    mirrored: bool = False
+    """The checkpoints' folder is this node's own: its worker sends finished ones to the server."""
+    restart: int = 0
+    """How often this rank was started again within its attempt, while the others went on."""
 
     def seconds_left(self) -> Optional[float]:
         """Seconds until the job's time limit, negative once it is past; None without one."""
@@ -85,7 +95,7 @@ def read(environment: Mapping[str, str], local_run_dir: Callable[[str, int], Pat
     spool_rank, rank, world_size, local_rank = _ranks(environment)
     name = get("WINDLASS_JOB_NAME") or script_name()
     run_dir = Path(get("WINDLASS_RUN_DIR") or local_run_dir(name, world_size))
-    resume = get("WINDLASS_RESUME_FROM")
+    resume, start = get("WINDLASS_RESUME_FROM"), get("WINDLASS_START_FROM")
     return Context(
         job_id=get("WINDLASS_JOB_ID", ""),
         job_name=name,
@@ -109,6 +119,10 @@ def read(environment: Mapping[str, str], local_run_dir: Callable[[str, int], Pat
         spool_rank=spool_rank,
         url=get("WINDLASS_URL", "").rstrip("/"),
         token=get("WINDLASS_TOKEN", ""),
+        start_from=Path(start) if start else None,
+        params=_params(environment),
+        mirrored=bool(get("WINDLASS_MIRRORED")),
+        restart=_integer(environment, "WINDLASS_RESTART", 0),
     )
 
 
@@ -172,6 +186,14 @@ def _ranks(environment: Mapping[str, str]) -> Tuple[int, int, int, int]:
         _integer(environment, "WINDLASS_WORLD_SIZE", 1),
         _integer(environment, "WINDLASS_LOCAL_RANK", 0),
     )
+
+
+def _params(environment: Mapping[str, str]) -> Dict[str, Any]:
+    text = environment.get("WINDLASS_PARAMS")
+    if not text:
+        return {}
+    found = json.loads(text)
+    return found if isinstance(found, dict) else {}
 
 
 def _integer(environment: Mapping[str, str], name: str, default: int) -> int:

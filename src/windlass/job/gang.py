@@ -87,12 +87,14 @@ class Gang:
         try:
             files = files + self._gather()
             self._keep_only_this_gang()
+            earlier = self._earlier()  # now, since the others may begin their next one at once
             commit(self.data, files)
         except BaseException as error:
             self.fail(error)
             raise
         self._publish("result.json", {"nonce": self.nonce, "saved": True})
-        self._remove_earlier()
+        for path in earlier:
+            shutil.rmtree(str(path), ignore_errors=True)
 
     def _gather(self) -> List[FileEntry]:
         """Rank 0: everyone else's files, when all have come."""
@@ -162,12 +164,15 @@ class Gang:
             if path.name not in ranks:
                 shutil.rmtree(str(path)) if path.is_dir() else path.unlink()
 
-    def _remove_earlier(self) -> None:
+    def _earlier(self) -> List[Path]:
+        """The folders of other saves that are there while every rank waits for this one."""
         pattern = re.compile(r"\.tmp-(\d+)-\d+-gang")
+        found = []
         for path in self.here.checkpoint_dir.iterdir():
             match = pattern.fullmatch(path.name)
             if match and int(match[1]) <= self.here.attempt and path != self.root:
-                shutil.rmtree(str(path), ignore_errors=True)
+                found.append(path)
+        return found
 
     def _publish_failure(self, error: BaseException) -> None:
         reason = str(error) if isinstance(error, CheckpointError) else ""

@@ -1,8 +1,8 @@
 """`windlass.log(loss=…)` and `windlass.progress(…)`: what a training script tells about itself.
 
-Both cost some microseconds, wait for nothing and never raise. Strict JSON has no NaN and no
-infinities, and a diverging loss is exactly what one wants to see: they are written as the strings
-"NaN", "Infinity" and "-Infinity".
+Both cost some microseconds, wait for no disk longer than a moment (`spool.py`) and never raise.
+Strict JSON has no NaN and no infinities, and a diverging loss is exactly what one wants to see:
+they are written as the strings "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Dict, Optional, Tuple, Union
 
 from windlass.job.context import Context, context
 from windlass.job.manifest import step_of
+from windlass.job.offline import introduce
 from windlass.job.spool import Spool, say_once
 
 Number = Union[int, float, str]
@@ -95,6 +96,10 @@ class _Stream:
         if here.resume_from is not None:
             self.last_step = step_of(here.resume_from)
         self._rank = here.rank if here.rank != here.spool_rank else None
+        try:
+            introduce(here)
+        except OSError as error:
+            say_once("offline", "this run could not be named for a later sync: %s" % error)
 
     def record(self, kind: str) -> Dict[str, Any]:
         return {"kind": kind} if self._rank is None else {"kind": kind, "rank": self._rank}

@@ -3,6 +3,8 @@
     <directory>/
       step-000000000040-000003/      step 40, saved by attempt 3: files, and manifest.json
       .tmp-3-50-1f6c…/               being written, or left by a process that was killed
+      ckpt-400.pt                    a script's own, written without us …
+      .windlass/step-…-….json        … and its manifest, which the worker wrote when it was done
 
 A checkpoint exists once its directory has its name: the rename comes after every file, every
 folder and the manifest (sizes and SHA-256 of all files) are on the disk. Newest means the
@@ -28,10 +30,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 MANIFEST = "manifest.json"
+NOTICED = ".windlass"
+"""Beside a script's own files: the manifests of those that the worker found finished."""
+_DEEPEST = 4  # folders between a script's own files and the directory of checkpoints
 _NAME = re.compile(r"step-(\d{12,})-(\d{6,})")
+_NOTICED_NAME = re.compile(r"step-(\d{12,})-(\d{6,})(?:-[0-9a-f]+)?\.json")
 _TEMPORARY = re.compile(r"\.tmp-(\d+)-(\d+)-.*")
 _CHUNK_BYTES = 1 << 20
 
@@ -57,16 +63,19 @@ class Checkpoint:
     digest: str
     size_bytes: int
     created_ms: int
+    ranks: int = 0
+    """How many ranks saved a part each (`ranks="all"`); 0: it is not in parts."""
 
     def to_wire(self) -> Dict[str, Any]:
         """The words in which a checkpoint travels: in spool notes and to the server."""
-        return {
+        words = {
             "path": str(self.path),
             "step": self.step,
             "attempt": self.attempt,
             "digest": self.digest,
             "bytes": self.size_bytes,
         }
+        return {**words, "ranks": self.ranks} if self.ranks else words
 
 
 class Bad(NamedTuple):
@@ -82,7 +91,7 @@ class Scan(NamedTuple):
 def newest(directory: Path) -> Scan:
     """The newest checkpoint whose digests hold, and those passed over on the way to it."""
     bad: List[Bad] = []
-    for path in in_order(directory):
+    for path in _all_in_order(directory):
         try:
             return Scan(verify(path), bad)
         except BadCheckpoint as error:
@@ -94,7 +103,7 @@ def verify(path: Path) -> Checkpoint:
     """Read every byte of a checkpoint and compare. Raises `BadCheckpoint`."""
     named = _NAME.fullmatch(path.name)
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes().decode("utf-8"))
+        root, manifest = _manifest_of(path)
         files = manifest["files"]
         found = Checkpoint(
             path=path,
@@ -103,6 +112,7 @@ def verify(path: Path) -> Checkpoint:
             digest=manifest["digest"],
             size_bytes=sum(entry["bytes"] for entry in files),
             created_ms=manifest["created_ms"],
+            ranks=ranks_in(files),
         )
         if manifest["api"] != 1:
             raise BadCheckpoint("its manifest is of api %r, known is 1" % (manifest["api"],))
@@ -111,7 +121,7 @@ def verify(path: Path) -> Checkpoint:
         if named and (int(named[1]), int(named[2])) != (found.step, found.attempt):
             raise BadCheckpoint("its manifest is of another step or attempt than its name")
         for entry in files:
-            _verify_file(path, entry)
+            _verify_file(root, entry)
     except OSError as error:
         raise BadCheckpoint("it cannot be read: %s" % error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -130,14 +140,57 @@ def in_order(directory: Path) -> List[Path]:
     return [path for _, path in named]
 
 
+def _all_in_order(directory: Path) -> List[Path]:
+    """The same, with the script's own files that were noticed."""
+    found = [(_NAME.fullmatch(path.name), path) for path in in_order(directory)]
+    try:
+        files = sorted((directory / NOTICED).iterdir())
+    except OSError:
+        files = []
+    for file in files:
+        named = _NOTICED_NAME.fullmatch(file.name)
+        if named:
+            try:
+                inner = json.loads(file.read_bytes().decode("utf-8"))["path"]
+                found.append((named, directory.joinpath(*_parts(inner))))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, BadCheckpoint):
+                continue
+    found.sort(key=lambda pair: (int(pair[0][2]), int(pair[0][1])) if pair[0] else (0, 0))
+    return [path for _, path in reversed(found)]
+
+
+def _manifest_of(path: Path) -> Tuple[Path, Dict[str, Any]]:
+    """The folder that its files' paths begin at, and the manifest: inside for one of ours,
+    beside for a script's own files."""
+    if not _NAME.fullmatch(path.name):
+        for root in list(path.parents)[:_DEEPEST]:
+            for file in sorted((root / NOTICED).glob("step-*.json"), reverse=True):
+                manifest = json.loads(file.read_bytes().decode("utf-8"))
+                if root.joinpath(*_parts(manifest["path"])) == path:
+                    return root, manifest
+    return path, json.loads((path / MANIFEST).read_bytes().decode("utf-8"))
+
+
+def ranks_in(files: List[FileEntry]) -> int:
+    """How many ranks have a folder of their own among these files."""
+    tops = {str(entry["path"]).split("/")[0] for entry in files}
+    return len([top for top in tops if re.fullmatch(r"rank-\d+", top)])
+
+
 def name_of(step: int, attempt: int) -> str:
     return "step-%012d-%06d" % (step, attempt)
 
 
 def step_of(path: Path) -> Optional[int]:
-    """The step in a checkpoint's name; None for a path of another shape."""
+    """The step of a checkpoint by its name, or by the manifest beside a script's own files; None
+    for a path of another shape."""
     named = _NAME.fullmatch(path.name)
-    return int(named[1]) if named else None
+    if named:
+        return int(named[1])
+    try:
+        return int(_manifest_of(path)[1]["step"])
+    except (OSError, ValueError, KeyError, TypeError, BadCheckpoint):
+        return None
 
 
 def sweep(directory: Path, attempt: int) -> List[Path]:
@@ -158,25 +211,42 @@ def sweep(directory: Path, attempt: int) -> List[Path]:
     return removed
 
 
-def list_and_sync(root: Path, prefix: str = "") -> List[FileEntry]:
+def list_and_sync(
+    root: Path, prefix: str = "", known: Optional[Mapping[str, FileEntry]] = None
+) -> List[FileEntry]:
     """Bring a tree to the disk, files before the folders that name them; list the files.
 
-    Raises OSError when the disk refuses anything, and `CheckpointError` for what is neither file
-    nor folder: a link would point out of what is digested.
+    `known` are entries, by path, of files that whoever wrote them brought to the disk
+    (`entry_of`): they are not read again. Raises OSError when the disk refuses anything, and
+    `CheckpointError` for what is neither file nor folder, since a link would point out of what is
+    digested, or for a known file that is not as its entry says.
     """
     files: List[FileEntry] = []
     for entry in sorted(os.scandir(str(root)), key=lambda found: found.name):
         relative = prefix + entry.name
-        mode = entry.stat(follow_symlinks=False).st_mode
-        if stat.S_ISDIR(mode):
-            files.extend(list_and_sync(Path(entry.path), relative + "/"))
-        elif stat.S_ISREG(mode):
+        found = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            files.extend(list_and_sync(Path(entry.path), relative + "/", known))
+        elif not stat.S_ISREG(found.st_mode):
+            raise CheckpointError("a checkpoint holds files and folders only, found %s" % relative)
+        elif known is not None and relative in known:
+            if known[relative]["bytes"] != found.st_size:
+                raise CheckpointError(
+                    "%s has %d bytes, who wrote it says %d"
+                    % (relative, found.st_size, known[relative]["bytes"])
+                )
+            files.append(known[relative])
+        else:
             size, digest = _sync_and_digest(Path(entry.path))
             files.append({"path": relative, "bytes": size, "digest": digest})
-        else:
-            raise CheckpointError("a checkpoint holds files and folders only, found %s" % relative)
     sync_directory(root)
     return files
+
+
+def entry_of(root: Path, relative: str) -> FileEntry:
+    """Bring one file to the disk; its entry in the manifest of `root`."""
+    size, digest = _sync_and_digest(root / relative)
+    return {"path": relative, "bytes": size, "digest": digest}
 
 
 def write_manifest(
@@ -233,10 +303,7 @@ def _sync_and_digest(path: Path) -> Tuple[int, str]:
 
 def _verify_file(root: Path, entry: FileEntry) -> None:
     relative = entry["path"]
-    parts = relative.split("/")
-    if relative.startswith("/") or ".." in parts or "" in parts:
-        raise BadCheckpoint("its manifest names %r, a path outside of it" % relative)
-    path = root.joinpath(*parts)
+    path = root.joinpath(*_parts(relative))
     if not stat.S_ISREG(os.lstat(str(path)).st_mode):
         raise BadCheckpoint("%s is no ordinary file" % relative)
     size = path.stat().st_size
@@ -247,6 +314,13 @@ def _verify_file(root: Path, entry: FileEntry) -> None:
     with open(str(path), "rb") as file:
         if _digest(file)[1] != entry["digest"]:
             raise BadCheckpoint("the digest of %s does not match" % relative)
+
+
+def _parts(relative: str) -> List[str]:
+    parts = relative.split("/")
+    if relative.startswith("/") or ".." in parts or "" in parts:
+        raise BadCheckpoint("its manifest names %r, a path outside of it" % relative)
+    return parts
 
 
 def _digest(file: Any) -> Tuple[int, str]:

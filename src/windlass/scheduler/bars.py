@@ -48,6 +48,8 @@ class Bars:
         self._of: tuple[dict[Form, Bar], dict[Form, Bar]] = ({}, {})
         """For those that leave alone all that is kept; and for those that may pass promises."""
         self._kept: dict[Reservation, Bar] = {}
+        self.cleared = 0
+        """How often the log was begun anew."""
 
     def forget_read(self) -> None:
         """The log does not grow for ever."""
@@ -55,6 +57,7 @@ class Bars:
             self.clear()
 
     def clear(self) -> None:
+        self.cleared += 1
         self._log.clear()
         self._of[0].clear()
         self._of[1].clear()

@@ -27,6 +27,8 @@ PLENTY = 1 << 30
 
 _ONE_BY_ONE = 24  # up to so many seats, single steps are quicker than building arrays
 
+_NO_NODES: Ints = np.zeros(0, dtype=np.int64)
+
 
 class Shape:
     """What one member wants of its node: interned, so that equal wishes share one row of room."""
@@ -37,10 +39,13 @@ class Shape:
         "gpu_milli",
         "gpus",
         "held",
+        "labels",
         "memory_bytes",
         "models",
         "row",
         "slots",
+        "some",
+        "some_at",
         "used",
         "wanted",
     )
@@ -52,10 +57,15 @@ class Shape:
         self.gpus = need.gpus
         self.gpu_milli = need.gpu_milli
         self.models = need.gpu_models
+        self.labels = need.labels
         self.amounts = (need.cpus_milli, need.memory_bytes, need.slots, need.gpus)
         self.row = -1
         """Its row among those kept up to date; -1: none."""
         self.used = 0
+        self.some: Ints = _NO_NODES
+        """The nodes with room for such a member,"""
+        self.some_at = -1
+        """as of this count of changes."""
         self.held = 0
         """Members of this shape that hold seats now."""
         self.wanted = 0

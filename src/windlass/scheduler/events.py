@@ -36,6 +36,8 @@ class Need:
     """The models it may run on, sorted; empty: any."""
     minimum: int = 0
     """Elastic: as few as this many members will do, up to `count`. 0: all or nothing."""
+    labels: tuple[str, ...] = ()
+    """What its node must offer beside amounts, sorted; empty: nothing."""
 
 
 class Seat(NamedTuple):
@@ -60,6 +62,8 @@ class Offer:
     rack: str = ""
     block: str = ""
     pool: str = ""
+    labels: tuple[str, ...] = ()
+    """What it can do beside amounts (`isolation-1`)."""
 
 
 # What the driver tells
@@ -120,6 +124,31 @@ class Restore:
     leaving: bool = False
     """It was told to end for the sake of `leaving_for`, and has not ended yet."""
     leaving_for: str = ""
+    resized_ms: int | None = None
+    """When it was last given other seats while it ran; None: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """What a waiting job (told before) was promised by the core that was there before a restart.
+    It is kept, if it can be; else the job gets a later promise, which says so."""
+
+    job_id: str
+    start_ms: int
+    nodes: tuple[str, ...]
+    made_ms: int = 0
+    """When it was promised: who was promised something first has it first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a tenant used lately, as the core that was there before a restart counted it: told
+    before anything else, so that the new one goes on from there."""
+
+    tenant: str
+    amount: int
+    half_lives: int
+    """With which weight: how many half-lives there had been when its count began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +219,7 @@ class Rules:
     order: str = "fair"
     """fair: by dominant share of what is borrowed, then priority; fifo: by priority alone."""
     preemption: bool = True
-    starving_ms: int = 3_600_000
+    starving_ms: int = 604_800_000
     """A job that waited longer keeps what it needs from all that rank behind it."""
     min_run_ms: int = 60_000
     """Nobody is preempted before it ran this long."""
@@ -202,7 +231,9 @@ class Rules:
     half_life_ms: int = 7 * 86_400_000
 
 
-Event = NodeUp | NodeDown | Submit | Withdraw | Restore | Release | Resized | Rules
+Event = (
+    NodeUp | NodeDown | Submit | Withdraw | Restore | Remember | Used | Release | Resized | Rules
+)
 
 
 # What the core decides
@@ -238,7 +269,8 @@ class Resize:
 @dataclass(frozen=True, slots=True)
 class Promise:
     """A waiting job has a reservation: it starts at `start_ms` or before, on these nodes. A later
-    promise to the same job is earlier, or says in `slipped` what was allowed to delay it."""
+    promise to the same job is earlier, or says in `slipped` what was allowed to delay it; at
+    `NEVER`, on no nodes: it is taken back, and nothing was found to promise instead."""
 
     job_id: str
     start_ms: int

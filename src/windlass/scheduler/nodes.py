@@ -13,8 +13,7 @@ The same calls in the same order give the same seats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from weakref import WeakValueDictionary
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,8 @@ from numpy.typing import NDArray
 from windlass.scheduler import placement
 from windlass.scheduler.columns import DEVICE, PLENTY, Columns, Ints, Shape
 from windlass.scheduler.events import Need, Offer, Seat
+from windlass.scheduler.forms import Form, Forms
+from windlass.scheduler.kinds import Kinds
 from windlass.scheduler.placement import Domains, Share
 from windlass.scheduler.rooms import Rooms, emptiness
 from windlass.scheduler.shares import Gradient
@@ -29,47 +30,8 @@ from windlass.scheduler.shares import Gradient
 __all__ = ["Columns", "Form", "Nodes"]
 
 _NO_NODES: Ints = np.zeros(0, dtype=np.int64)
-
-
-class Form:
-    """What a gang wishes, at the size that is needed to admit it. Equal wishes are one object."""
-
-    __slots__ = (
-        "cpus_milli",
-        "elastic",
-        "gpu_milli",
-        "level",
-        "members",
-        "memory_bytes",
-        "needs",
-        "parts",
-        "refused",
-        "required",
-        "__weakref__",
-    )
-
-    def __init__(
-        self, needs: tuple[Need, ...], level: str, required: bool, shapes: Sequence[Shape]
-    ) -> None:
-        self.needs = needs
-        self.level = level
-        self.required = required
-        counts = [need.minimum or need.count for need in needs]
-        self.parts = tuple(zip(shapes, counts, strict=True))
-        self.members = sum(counts)
-        pairs = list(zip(needs, counts, strict=True))
-        self.gpu_milli = sum(n * (need.gpus * DEVICE + need.gpu_milli) for need, n in pairs)
-        self.cpus_milli = sum(n * need.cpus_milli for need, n in pairs)
-        self.memory_bytes = sum(n * need.memory_bytes for need, n in pairs)
-        self.elastic = next((at for at, need in enumerate(needs) if need.minimum), -1)
-        """Which of the needs may grow; -1: none."""
-        self.refused = -1
-        """When it was last found not to fit, as a count of what was given back by then."""
-
-    @property
-    def highest(self) -> str:
-        """The highest level of topology it may spread over; "": any."""
-        return self.level if self.required else ""
+_FEW_NODES = 128
+"""Where no more nodes have room, they are looked at one by one."""
 
 
 class Nodes:
@@ -87,18 +49,21 @@ class Nodes:
         self.model: Ints = _NO_NODES
         self.offers: list[Offer] = []
         """What each node offered last."""
-        self.models: dict[str, int] = {}
-        """The code of each GPU model."""
+        self._kinds = Kinds()
         self._places: dict[tuple[str, ...], int] = {}
         self._sites: tuple[Ints, Ints, Ints] = (_NO_NODES, _NO_NODES, _NO_NODES)
         self._levels: list[Domains] | None = None
-        self._shapes: dict[tuple[object, ...], Shape] = {}
-        self._forms: WeakValueDictionary[tuple[object, ...], Form] = WeakValueDictionary()
-        self._rooms = Rooms(self.now, self._models_of)
-        self._gradient = Gradient(self.now, self._models_of)
+        self._forms = Forms()
+        self._rooms = Rooms(self.now, self._kinds.may_run)
+        self._gradient = Gradient(self.now, self._kinds.may_run)
         self._given = 0
         self.helped: list[int] = []
         """A log of the nodes on which something was given back; whoever reads it cuts it."""
+
+    @property
+    def models(self) -> Mapping[str, int]:
+        """The GPU models there are, in the order they were heard of."""
+        return self._kinds.models
 
     # Nodes come and go
 
@@ -123,12 +88,11 @@ class Nodes:
         self.now.whole[node] = self.now.gpu[node].tolist().count(DEVICE)
         self._rooms.capacity_devices[node] = offer.gpus
         self._rooms.up[node] = True
-        model = self.models.get(offer.gpu_model)
-        if model is None:
-            model = self.models[offer.gpu_model] = len(self.models)
+        new = not self._kinds.known(offer)
+        self._rooms.model[node] = self._kinds.code(offer)
+        if new:
             self._rooms.forget_rows()
             self._gradient.new_model()
-        self._rooms.model[node] = model
         self._settle(node, offer)
         self._changed(node)
         self._given += 1
@@ -217,7 +181,7 @@ class Nodes:
             self._held(need, sign * sum(seat[0] == need.role for seat in seats))
 
     def _held(self, need: Need, members: int) -> None:
-        shape = self._shape(need)
+        shape = self._forms.shape(need)
         shape.held += members
         self._gradient.moved(shape, members)
 
@@ -236,28 +200,26 @@ class Nodes:
 
     def form(self, needs: Sequence[Need], level: str = "", required: bool = False) -> Form:
         """The one object for these wishes."""
-        needs = tuple(needs)
-        key = (needs, level, required)
-        form = self._forms.get(key)
-        if form is None:
-            shapes = [self._shape(need) for need in needs]
-            form = self._forms[key] = Form(needs, level, required, shapes)
-        return form
+        return self._forms.form(needs, level, required)
 
     def could(self, form: Form) -> bool:
         """May the whole gang be placed now? Exact for one need; for several, for a required
         level and for gangs where there are several pools a yes may turn out a no in `place`."""
         if form.refused == self._given:
             return False
-        total = self._rooms.total
-        for shape, members in form.parts:
-            if total(shape) < members:
-                return False
-        return True
+        if form.asked != self._rooms.changes:
+            form.asked = self._rooms.changes
+            total = self._rooms.total
+            form.could = True
+            for shape, members in form.parts:
+                if total(shape) < members:
+                    form.could = False
+                    break
+        return form.could
 
     def room(self, need: Need, *, columns: Columns | None = None) -> Ints:
         """How many such members each node could take now. The caller's own array."""
-        shape = self._shape(need)
+        shape = self._forms.shape(need)
         if columns is None:
             return self._rooms.row(shape).astype(np.int64)
         return columns.room(shape) * self._mask(shape, None)
@@ -268,7 +230,11 @@ class Nodes:
 
     def with_room(self, form: Form) -> Ints:
         """The nodes that have room now for a member of a form with one need."""
-        return np.flatnonzero(self._rooms.row(form.parts[0][0]))
+        return self._rooms.some(form.parts[0][0])
+
+    def changed_at(self, node: int) -> int:
+        """Another number whenever anything has changed on this node."""
+        return self._rooms.stamps[node]
 
     def room_in_all(self, form: Form) -> int:
         """Members of a form with one need that have room now."""
@@ -276,22 +242,38 @@ class Nodes:
 
     def room_in_pools(self, form: Form) -> dict[int, int]:
         """The same by the code of each pool."""
+        return self.by_pool(self._rooms.row(form.parts[0][0]).astype(np.int64))
+
+    def by_pool(self, room: Ints) -> dict[int, int]:
+        """The sum of a column over each pool, by its code."""
         pools = self._domains()[2]
-        sums = pools.sums(self._rooms.row(form.parts[0][0]).astype(np.int64))
+        sums = pools.sums(room)
         codes = pools.codes[pools.order[pools.starts]]
         return dict(zip(codes.tolist(), sums.tolist(), strict=True))
+
+    def domains_of(self, level: str, seats: Iterable[Seat]) -> set[int]:
+        """The domains of this level in which these seats are."""
+        nodes = {self.index[seat.node] for seat in seats}
+        codes = {"rack": self.rack, "block": self.block, "": self.pool}.get(level)
+        return nodes if codes is None else {int(codes[node]) for node in nodes}
 
     def several_pools(self) -> bool:
         return self._domains()[2].count > 1
 
+    def room_with(self, shape: Shape, devices: Ints) -> Ints:
+        """How many members that want whole devices each node could take, at most, if so many more
+        of its devices were free, and all else was."""
+        room: Ints = (self.now.whole + devices) // shape.gpus
+        return room * self._mask(shape, None)
+
     def room_when_empty(self, need: Need) -> Ints:
         """How many such members each node, up or down, could take if nobody else were there."""
-        shape = self._shape(need)
-        return self.capacity.room(shape) * self._models_of(shape)[self.model]
+        shape = self._forms.shape(need)
+        return self.capacity.room(shape) * self._kinds.may_run(shape)[self.model]
 
     def only_model(self, model: str, limit: NDArray[np.integer] | None) -> Ints:
         """The same limit of members on each node, and none on nodes of other GPU models."""
-        allowed = self._codes_of([model])[self.model]
+        allowed = self._kinds.of([model])[self.model]
         most = np.full(len(self.names), PLENTY, dtype=np.int64) if limit is None else limit
         return np.where(allowed, most, 0)
 
@@ -329,15 +311,60 @@ class Nodes:
         shape, members = form.parts[0]
         if plain and members == 1:
             return self._place_one(form, shape)
-        room, key = self._column(shape, columns, limit, models)
-        if members == 1 and columns is None and (shape.gpu_milli or self._gradient.shared):
-            return self._seat_by_gradient(form, shape, room)
-        chosen = placement.gang(room, key, members, self._domains(), form.highest)
+        by_gradient = members == 1 and bool(shape.gpu_milli or self._gradient.shared)
+        if columns is None and models is None and not by_gradient:
+            chosen = self._gang(form, limit)
+        else:
+            room, key = self._column(shape, columns, limit, models)
+            if by_gradient and columns is None:
+                return self._seat_by_gradient(form, shape, room)
+            chosen = placement.gang(room, key, members, self._domains(), form.highest)
         if chosen is None:
             if plain:
                 form.refused = self._given
             return None
         return self._seats(form.needs[0], shape, columns or self.now, chosen, range(members))
+
+    def _gang(self, form: Form, limit: NDArray[np.integer] | None) -> list[Share] | None:
+        """How many members each node gets of what is free now, for a form with one need."""
+        shape, members = form.parts[0]
+        some = self._rooms.some(shape)
+        if len(some) > _FEW_NODES:
+            room, key = self._column(shape, None, limit, None)
+            return placement.gang(room, key, members, self._domains(), form.highest)
+        free = self._free(shape, some, limit)
+        return placement.gang_among(free, members, self._domains(), form.highest)
+
+    def _free(
+        self, shape: Shape, some: Ints, limit: NDArray[np.integer] | None
+    ) -> list[placement.Free]:
+        """Of these nodes those with room."""
+        room = self._rooms.row(shape)[some]
+        if limit is not None:
+            room = np.minimum(room, limit[some])
+        columns = (self._rooms.keys()[some].tolist(), some.tolist(), room.tolist())
+        return [one for one in zip(*columns, strict=True) if one[2] > 0]
+
+    def shares_if(
+        self,
+        form: Form,
+        otherwise: Mapping[int, tuple[int, int]],
+        limit: NDArray[np.integer] | None = None,
+    ) -> list[Share] | None:
+        """How many members of a form with one need each node would get, if these nodes had that
+        room and that emptiness; None: it would not fit. `limit`: the most on each other node."""
+        shape = form.parts[0][0]
+        some = self._rooms.some(shape)
+        if len(some) + len(otherwise) <= _FEW_NODES:
+            free = [one for one in self._free(shape, some, limit) if one[1] not in otherwise]
+            free += [(empty, node, most) for node, (most, empty) in otherwise.items() if most > 0]
+            free.sort(key=lambda one: one[1])
+            return placement.gang_among(free, form.members, self._domains(), form.highest)
+        room, key = self._column(shape, None, limit, None)
+        key = key.copy()
+        for node, (members, empty) in otherwise.items():
+            room[node], key[node] = members, empty
+        return placement.gang(room, key, form.members, self._domains(), form.highest)
 
     def extend(
         self,
@@ -357,8 +384,15 @@ class Nodes:
         extra = min(extra, need.count - len(indexes))
         if extra <= 0:
             return ()
+        places = {self.index[seat.node] for seat in seats}
+        some = self._rooms.some(shape)
+        if places and len(some) <= _FEW_NODES:
+            free = self._free(shape, some, limit)
+            chosen = placement.extend_among(free, places, extra, self._domains(), form.highest)
+            unused = (index for index in range(need.count) if index not in indexes)
+            return self._seats(need, shape, self.now, chosen, unused)
         room, key = self._column(shape, None, limit, None)
-        held = np.array(sorted({self.index[seat.node] for seat in seats}), dtype=np.int64)
+        held = np.array(sorted(places), dtype=np.int64)
         if len(held):
             chosen = placement.extend(room, key, held, extra, self._domains(), form.highest)
         else:
@@ -383,7 +417,7 @@ class Nodes:
     ) -> tuple[Seat, ...] | None:
         room = self._rooms.row(shape)
         chosen = self._gradient.choose(
-            shape, room, allowed, self._rooms.keys(), self.model, self._shapes.values()
+            shape, room, allowed, self._rooms.keys(), self.model, self._forms.shapes.values()
         )
         if chosen is None:
             return None
@@ -453,38 +487,12 @@ class Nodes:
         return room, key
 
     def _mask(self, shape: Shape, models: Sequence[str] | None) -> Ints:
-        allowed = self._models_of(shape)
+        allowed = self._kinds.may_run(shape)
         if models is not None and (shape.gpus or shape.gpu_milli):
-            allowed = allowed & self._codes_of(models)
+            allowed = allowed & self._kinds.of(models)
         return placement.may_run(allowed, self.model, self.up)
-
-    def _models_of(self, shape: Shape) -> NDArray[np.bool_]:
-        if not shape.models:
-            return np.ones(len(self.models) + 1, dtype=np.bool_)
-        return self._codes_of(shape.models)
-
-    def _codes_of(self, models: Sequence[str]) -> NDArray[np.bool_]:
-        allowed = np.zeros(len(self.models) + 1, dtype=np.bool_)
-        for model in models:
-            if model in self.models:
-                allowed[self.models[model]] = True
-        return allowed
 
     def _domains(self) -> list[Domains]:
         if self._levels is None:
             self._levels = [Domains(codes.copy()) for codes in (self.rack, self.block, self.pool)]
         return self._levels
-
-    def _shape(self, need: Need) -> Shape:
-        key = (
-            need.cpus_milli,
-            need.memory_bytes,
-            need.slots,
-            need.gpus,
-            need.gpu_milli,
-            need.gpu_models,
-        )
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = Shape(need)
-        return shape

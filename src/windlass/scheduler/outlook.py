@@ -1,165 +1,136 @@
 """The earliest time at which a gang of equal members fits, found node by node.
 
 What is free later differs from what is free now on few nodes: those whose jobs end before the
-gang fits. So the ends are walked one by one, with plain integers for the nodes they touch, and no
-column of all nodes is copied. Where the walk gets long, columns are quicker: the caller takes
-over.
+gang fits. So the ends are walked one by one. Where the walk gets long, columns are quicker: the
+caller takes over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from windlass.scheduler.columns import DEVICE, PLENTY, Columns, Shape
+from windlass.scheduler.columns import DEVICE
 from windlass.scheduler.entries import Entry
-from windlass.scheduler.events import Need, Seat
+from windlass.scheduler.nearby import Local, Nearby, of_role
 from windlass.scheduler.nodes import Form, Nodes
+from windlass.scheduler.placement import Share
+from windlass.scheduler.running import Ending
 
 if TYPE_CHECKING:
     from windlass.scheduler.reserve import Reservations
 
 
-class Local:
-    """What will be free on one node."""
-
-    __slots__ = ("cpus", "gpu", "memory", "slots", "room")
-
-    def __init__(self, columns: Columns, node: int) -> None:
-        self.cpus, self.memory, self.slots = columns.full[:3, node].tolist()
-        self.gpu: list[int] = columns.gpu[node].tolist()
-        self.room = 0
-
-    def move(self, need: Need, seat: Seat, sign: int) -> None:
-        self.cpus += sign * need.cpus_milli
-        self.memory += sign * need.memory_bytes
-        self.slots += sign * need.slots
-        for device in seat.gpus:
-            self.gpu[device] += sign * (need.gpu_milli or DEVICE)
-
-    def room_for(self, shape: Shape) -> int:
-        room = PLENTY
-        if shape.cpus_milli:
-            room = self.cpus // shape.cpus_milli
-        if shape.memory_bytes:
-            room = min(room, self.memory // shape.memory_bytes)
-        if shape.slots:
-            room = min(room, self.slots // shape.slots)
-        if shape.gpus:
-            room = min(room, self.gpu.count(DEVICE) // shape.gpus)
-        if shape.gpu_milli:
-            milli = shape.gpu_milli
-            room = min(room, sum(free // milli for free in self.gpu if free > 0))
-        return max(room, 0)
-
-    def columns(self, index: Mapping[str, int]) -> Columns:
-        """The same as columns of one node."""
-        columns = Columns(index, 1, len(self.gpu))
-        columns.full[:, 0] = (self.cpus, self.memory, self.slots, self.gpu.count(DEVICE))
-        columns.gpu[0] = self.gpu
-        return columns
-
-
-class Outlook:
+class Outlook(Nearby):
     """One question: when does a gang of this form, with one need, fit?"""
 
     def __init__(self, form: Form, nodes: Nodes, kept: Reservations) -> None:
         """`kept`: what has been promised already."""
-        self._nodes = nodes
+        super().__init__(form, nodes)
         self._kept = kept
-        self._form = form
-        self._shape, self._members = form.parts[0]
-        self._known: dict[int, Local] = {}
-        self._ended: dict[int, list[tuple[Need, Seat]]] = {}
-        """What has ended on nodes that were not looked at closely yet."""
+        self._ended: dict[int, list[Entry]] = {}
+        """Who has ended on nodes that were not looked at closely yet."""
         self._devices: dict[int, int] = {}
-        """How many devices may be free there by then, at most."""
-        self._whole = nodes.now.whole.item
-        self._pools = form.members > 1 and nodes.several_pools()
+        """How many devices may be free there by then, at most, and not promised."""
+        self._promised: dict[int, frozenset[int]] = {}
+        """The devices promised to others, of those nodes."""
         # What is promised is taken off where there is room now; elsewhere it makes no difference.
-        total = nodes.room_in_pools(form) if self._pools else {0: nodes.room_in_all(form)}
-        room = nodes.room_now(form)
-        for node in kept.nodes().tolist():
+        room, index = nodes.room_now(form), nodes.index
+        self._beside: dict[int, tuple[int, int]] = {}
+        """How many members have room there beside what is promised, and how empty it then is."""
+        for name in kept.on:
+            node = index[name]
             now = room(node)
             if now:
-                total[int(nodes.pool[node]) if self._pools else 0] -= now - self._load(node).room
-        self._total = total
+                where = int(nodes.pool[node]) if self._pools else 0
+                left = self._beside[node] = self._left_beside(node)
+                self._total[where] -= now - left[0]
 
-    def fits_now(self) -> bool:
-        return any(total >= self._members for total in self._total.values())
+    def walk(self, ending: Iterable[Ending]) -> Entry | None:
+        """The one of these, in the order in which they end, after which the gang fits."""
+        on, names, whole = self._kept.on, self._nodes.names, self._nodes.now.whole.item
+        known, devices, promised, ended = self._known, self._devices, self._promised, self._ended
+        wish = self._shape.gpus
+        for _, _, entry, spots in ending:
+            fits = False
+            for node, count in spots:
+                local = known.get(node)
+                if local is None:
+                    have = devices.get(node)
+                    if have is None:
+                        have = self._free_devices(node) if names[node] in on else whole(node)
+                        ended[node] = [entry]
+                    else:
+                        ended[node].append(entry)
+                    have += count
+                    if node in promised:
+                        have -= self._promised_of(entry, node)
+                    devices[node] = have
+                    if have < wish:
+                        continue  # not enough devices there, whatever else is
+                    local = self._load(node)
+                    for one in ended[node]:
+                        _leave(local, one, names[node])
+                else:
+                    _leave(local, entry, names[node])
+                fits = self._count(node, local) or fits
+            if fits:
+                return entry
+        return None
 
-    def ends(self, entry: Entry) -> bool:
-        """This one ends: whether the gang fits then."""
-        index, pool = self._nodes.index, self._nodes.pool
-        needs, wish = entry.told.needs, self._shape.gpus
-        known, devices = self._known, self._devices
-        fits = False
-        for seat in entry.seats + entry.losing if entry.losing else entry.seats:
-            node = index[seat[2]]
-            need = needs[0] if len(needs) == 1 else _of_role(needs, seat[0])
-            local = known.get(node)
-            if local is None:
-                count = devices.get(node)
-                if count is None:
-                    count = self._whole(node)
-                    self._ended[node] = []
-                devices[node] = count = count + len(seat[3])
-                self._ended[node].append((need, seat))
-                if count < wish:
-                    continue  # not enough devices there, whatever else is
-                local = self._load(node)
-                for need, seat in self._ended[node]:
-                    local.move(need, seat, 1)
-            else:
-                local.move(need, seat, 1)
-            if self._allowed(node):
-                room = local.room_for(self._shape)
-                if room != local.room:
-                    where = int(pool[node]) if self._pools else 0
-                    self._total[where] += room - local.room
-                    local.room = room
-                    fits = fits or self._total[where] >= self._members
-        return fits
-
-    def only_seat(self, last: Entry) -> tuple[tuple[Seat, ...], Columns]:
-        """For a gang of one, once it fits because `last` ended: its seat, and what that node has
-        to spare."""
+    def _left_beside(self, node: int) -> tuple[int, int]:
+        """Known until something changes on that node, or is promised there."""
         nodes, shape = self._nodes, self._shape
-        touched = {nodes.index[seat.node] for seat in last.seats + last.losing}
-        ready = [node for node in touched if node in self._known and self._known[node].room]
-        node = min(ready, key=lambda node: (self._emptiness(node), node))
-        local = self._known[node]
-        columns = local.columns(nodes.index)
-        devices = columns.devices(0, shape, 1)
-        columns.occupy(0, shape, devices)
-        return (Seat(self._form.needs[0].role, 0, nodes.names[node], devices[0]),), columns
+        known = self._kept.beside.setdefault(nodes.names[node], {})
+        found, stamp = known.get(shape), nodes.changed_at(node)
+        if found is None or found[0] != stamp:
+            local = self._load(node)
+            found = known[shape] = (stamp, local.room, self._emptiness(node))
+        return found[1:]
 
-    def _emptiness(self, node: int) -> tuple[int, int]:
-        local = self._known[node]
-        gpus = local.gpu.count(DEVICE) + 1 if self._nodes.offers[node].gpus else 0
-        return (gpus, max(local.cpus, 0))
+    def _elsewhere(self) -> dict[int, tuple[int, int]]:
+        return self._beside | super()._elsewhere()
+
+    def only_node(self, last: Entry) -> Sequence[Share]:
+        """Where a gang of one goes, once it fits because `last` ended."""
+        index, known = self._nodes.index, self._known
+        touched = {index[seat.node] for seat in last.seats + last.losing}
+        ready = [node for node in touched if node in known and known[node].room]
+        return [(min(ready, key=lambda node: (self._emptiness(node), node)), 1)]
+
+    def _free_devices(self, node: int) -> int:
+        """How many are free now and not promised."""
+        nodes = self._nodes
+        promised = self._promised[node] = self._kept.devices_on(nodes.names[node])
+        free = nodes.now.gpu[node].tolist()
+        return sum(milli == DEVICE for at, milli in enumerate(free) if at not in promised)
+
+    def _promised_of(self, entry: Entry, node: int) -> int:
+        """How many of its devices on this node are promised."""
+        name, promised = self._nodes.names[node], self._promised[node]
+        return sum(
+            device in promised
+            for seat in entry.seats + entry.losing
+            if seat[2] == name
+            for device in seat[3]
+        )
 
     def _load(self, node: int) -> Local:
+        """As it is now, without what is promised."""
         name = self._nodes.names[node]
-        local = Local(self._nodes.now, node)
+        local = self._known[node] = Local(self._nodes.now, node)
         for reservation in self._kept.on.get(name, ()):
             needs = reservation.entry.told.needs
             for seat in reservation.seats:
                 if seat.node == name:
-                    local.move(_of_role(needs, seat.role), seat, -1)
-        if self._allowed(node):
-            local.room = local.room_for(self._shape)
-        self._known[node] = local
+                    local.move(of_role(needs, seat.role), seat, -1)
+        local.room = self._room(node, local)
         return local
 
-    def _allowed(self, node: int) -> bool:
-        models = self._shape.models
-        return bool(self._nodes.up[node]) and (
-            not models or self._nodes.offers[node].gpu_model in models
-        )
 
-
-def _of_role(needs: tuple[Need, ...], role: str) -> Need:
-    if len(needs) == 1:
-        return needs[0]
-    return next(need for need in needs if need.role == role)
+def _leave(local: Local, entry: Entry, name: str) -> None:
+    """What it holds on this node is free."""
+    needs = entry.told.needs
+    for seat in entry.seats + entry.losing if entry.losing else entry.seats:
+        if seat[2] == name:
+            local.move(of_role(needs, seat[0]), seat, 1)

@@ -12,11 +12,11 @@ share that rose since is found when its booth comes up; one that fell is told th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from windlass.scheduler.entries import Entry, Stage
 from windlass.scheduler.events import NEVER
-from windlass.scheduler.heads import Heads
+from windlass.scheduler.heads import Falls, Heads, raise_first
 from windlass.scheduler.nodes import Form
 
 Rank = tuple[int, int, int]
@@ -62,12 +62,28 @@ class Lane:
         self.count -= 1
 
 
-class Booth:
-    __slots__ = ("group", "tenant", "lanes", "queued", "key")
+class Standing:
+    """Where a tenant stands among all."""
 
-    def __init__(self, group: Group, tenant: str) -> None:
+    __slots__ = ("cohort", "fell", "floor", "least")
+
+    def __init__(self, cohort: str) -> None:
+        self.cohort = cohort
+        self.floor = -1
+        """The least standing that a job of it may have now; -1: to be asked."""
+        self.least: Key = (-1, -NEVER, 0, 0, 0)
+        """With that, the least key."""
+        self.fell = 0
+        """The number of the last time that it used less than before."""
+
+
+class Booth:
+    __slots__ = ("group", "tenant", "standing", "lanes", "queued", "key")
+
+    def __init__(self, group: Group, tenant: str, standing: Standing) -> None:
         self.group = group
         self.tenant = tenant
+        self.standing = standing
         self.lanes: dict[tuple[str, str, str], Lane] = {}
         self.queued = 0
         """The number of what stands for it in the group's heap; 0: nothing, it is aside."""
@@ -77,13 +93,16 @@ class Booth:
     def first(self) -> Entry | None:
         best: Entry | None = None
         rank = _LAST
-        for key, lane in list(self.lanes.items()):
+        empty = False
+        for lane in self.lanes.values():
             if lane.count == 0:
-                del self.lanes[key]
+                empty = True
             elif not lane.parked:
                 entry = lane.first()
                 if entry is not None and entry.rank < rank:
                     best, rank = entry, entry.rank
+        if empty:
+            self.lanes = {key: lane for key, lane in self.lanes.items() if lane.count}
         return best
 
 
@@ -103,7 +122,7 @@ class Group:
         self.parked: dict[str, list[Booth]] = {}
         """By cohort: booths with a lane that waits for quota."""
         self.mark = 0
-        """How far the log of lowered tenants was read."""
+        """The number of the last time that a tenant's use fell, as far as it was read."""
         self.count = 0
 
 
@@ -117,23 +136,25 @@ class Pending:
     ) -> None:
         self._key = key
         self._floor_of = floor
-        self._floors: dict[str, int] = {}
+        self._standings: dict[str, Standing] = {}
         self._cohort = cohort
         self._hopeless = hopeless
         self.groups: dict[Name, Group] = {}
-        self.touched: dict[Name, Group] = {}
-        """Groups to which somebody came since they were last looked at."""
+        self.touched: dict[Form | str, None] = {}
+        """Forms and strict queues to which somebody came, first in a lane, since they were last
+        looked at."""
         self.forms: dict[Form, dict[int, Group]] = {}
         """The groups of each form, by bucket."""
-        self.heads = Heads(key, self.floor)
+        self._falls = Falls()
+        self.heads = Heads(key, self.floor, self._standings, self._falls)
         self.of_form: dict[Form, Heads] = {}
         """Strict queues aside."""
         self._quota_bound: dict[str, dict[Name, Group]] = {}
         """By cohort: groups with lanes that wait for quota."""
         self._fell: dict[str, None] = {}
-        self._lowered: list[str] = []
-        self._first = 0
-        """Number of the first of `_lowered`."""
+        """Cohorts that use less, and whose lanes that wait for quota were not woken yet."""
+        self._cohort_fell: dict[str, int] = {}
+        """The number of the last of these in each cohort."""
         self._pushes = 0
 
     def add(self, entry: Entry, *, strict: bool, by_user: bool) -> None:
@@ -147,23 +168,43 @@ class Pending:
             if not strict:
                 self.forms.setdefault(entry.form, {})[bucket] = group
                 if entry.form not in self.of_form:
-                    self.of_form[entry.form] = Heads(self._key, self.floor)
-            group.mark = self._first + len(self._lowered)
+                    self.of_form[entry.form] = Heads(
+                        self._key, self.floor, self._standings, self._falls
+                    )
+            group.mark = self._falls.count
         booth = group.booths.get(told.tenant)
         if booth is None:
-            booth = group.booths[told.tenant] = Booth(group, told.tenant)
+            standing = self._standing(told.tenant)
+            booth = group.booths[told.tenant] = Booth(group, told.tenant, standing)
         key = ("", "", "") if strict else (told.queue, told.kind, told.user if by_user else "")
         lane = booth.lanes.get(key)
         if lane is None:
             lane = booth.lanes[key] = Lane(booth, key)
         lane.add(entry)
         group.count += 1
-        self.touched[name] = group
         if not lane.parked and lane.first() is entry:
+            self.touched[told.queue if strict else entry.form] = None
             self._push(group, booth, entry)
             if not strict:
                 self.heads.push(lane)
                 self.of_form[entry.form].push(lane)
+
+    def only_of(self, group: Group) -> Entry | None:
+        """The one that waits in a group of one, unless it waits for quota."""
+        for booth in group.booths.values():
+            first = booth.first()
+            if first is not None:
+                return first
+        return None
+
+    def lane_of(self, entry: Entry, *, by_user: bool) -> Lane | None:
+        """The lane in which it would stand, strict queues aside; None: nobody stands there."""
+        told = entry.told
+        bucket = ENDLESS if told.expected_ms is None else told.expected_ms.bit_length()
+        group = self.groups.get((entry.form, bucket))
+        booth = None if group is None else group.booths.get(told.tenant)
+        key = (told.queue, told.kind, told.user if by_user else "")
+        return None if booth is None else booth.lanes.get(key)
 
     def remove(self, entry: Entry) -> None:
         lane = entry.lane
@@ -176,7 +217,6 @@ class Pending:
             self._push(group, lane.booth, first)  # it may have a better standing
         if group.count == 0:
             del self.groups[group.name]
-            self.touched.pop(group.name, None)
             for cohort in group.parked:
                 self._quota_bound.get(cohort, {}).pop(group.name, None)
             if group.form is not None:
@@ -189,11 +229,18 @@ class Pending:
     def lowered(self, tenant: str) -> None:
         """This tenant uses less than before: its booths may come up earlier than their keys say,
         and lanes of its cohort that wait for quota are worth another look."""
-        self._lowered.append(tenant)
-        self.heads.lowered(tenant)
-        for heads in self.of_form.values():
-            heads.lowered(tenant)
-        self._fell[self._cohort(tenant)] = None
+        cohort = self._cohort(tenant)
+        number = self._falls.add(tenant)
+        self._standing(tenant).fell = self._cohort_fell[cohort] = number
+        self._fell[cohort] = None
+
+    def fell_in(self, tenant: str) -> int:
+        """The number of the last time that somebody of its cohort came to use less."""
+        return self._cohort_fell.get(self._cohort(tenant), 0)
+
+    def wait_for_quota(self, tenant: str) -> bool:
+        """Whether lanes of its cohort do."""
+        return bool(self._quota_bound.get(self._cohort(tenant)))
 
     def least(self, group: Group) -> Key | None:
         """A key that `best` does not go below; None: there is nobody. Far cheaper than `best`."""
@@ -210,11 +257,13 @@ class Pending:
             if number != booth.queued:
                 heapq.heappop(heap)
                 continue
-            floor = self.floor(booth.tenant)
-            if floor > stored[0]:
-                booth.key = (floor, -NEVER, 0, 0, 0)
-                heapq.heapreplace(heap, (booth.key, number, booth))
-                continue
+            standing = booth.standing
+            if standing.floor < 0:
+                self.floor(booth.tenant)
+            if standing.floor > stored[0]:
+                booth.key = stored = standing.least
+                if not raise_first(heap, (stored, number, booth)):
+                    continue
             entry = booth.first()
             if entry is None:
                 heapq.heappop(heap)
@@ -228,21 +277,28 @@ class Pending:
             if key > stored:
                 self._pushes += 1
                 booth.queued, booth.key = self._pushes, key
-                heapq.heapreplace(heap, (key, self._pushes, booth))
-                continue
+                if not raise_first(heap, (key, self._pushes, booth)):
+                    continue
             return key, entry
         return None
 
     def moved(self, tenant: str) -> None:
         """What this tenant uses has changed."""
-        self._floors.pop(tenant, None)
+        self._standing(tenant).floor = -1
 
     def floor(self, tenant: str) -> int:
         """The least standing that a job of this tenant may have now."""
-        floor = self._floors.get(tenant)
-        if floor is None:
-            floor = self._floors[tenant] = self._floor_of(tenant)
-        return floor
+        standing = self._standing(tenant)
+        if standing.floor < 0:
+            floor = standing.floor = self._floor_of(tenant)
+            standing.least = (floor, -NEVER, 0, 0, 0)
+        return standing.floor
+
+    def _standing(self, tenant: str) -> Standing:
+        standing = self._standings.get(tenant)
+        if standing is None:
+            standing = self._standings[tenant] = Standing(self._cohort(tenant))
+        return standing
 
     def wake_quota_bound(self) -> None:
         """Lanes that wait for quota are worth another look where less is used than before, in
@@ -271,6 +327,21 @@ class Pending:
         booth.group.parked.setdefault(cohort, []).append(booth)
         self._quota_bound.setdefault(cohort, {})[booth.group.name] = booth.group
 
+    def park_all(self, entry: Entry) -> None:
+        """Nobody of its cohort has quota for as much: none of them is looked at before there is
+        more."""
+        cohort = self._cohort(entry.told.tenant)
+        for group in self.forms.get(entry.form, {}).values():
+            for booth in group.booths.values():
+                if booth.standing.cohort == cohort:
+                    lanes = [lane for lane in booth.lanes.values() if not lane.parked]
+                    for lane in lanes:
+                        lane.parked = True
+                    if lanes:
+                        group.parked.setdefault(cohort, []).append(booth)
+            if cohort in group.parked:
+                self._quota_bound.setdefault(cohort, {})[group.name] = group
+
     def wake(self, entry: Entry) -> None:
         """Look at its lane again though its cohort uses no less."""
         lane = entry.lane
@@ -284,7 +355,24 @@ class Pending:
         self.heads.resort()
         for heads in self.of_form.values():
             heads.resort()
-        self._floors.clear()
+        for standing in self._standings.values():
+            standing.floor = -1
+
+    def firsts(self, tenants: Container[str]) -> Iterator[Entry]:
+        """The first of every lane of these tenants, whether it waits for quota or not; of a
+        strict queue the first of all."""
+        for group in self.groups.values():
+            if group.form is None:
+                first = self.first_of(group.name)  # type: ignore[arg-type]  # a queue's name
+                if first is not None and first.told.tenant in tenants:
+                    yield first
+                continue
+            for tenant, booth in group.booths.items():
+                if tenant in tenants:
+                    for lane in booth.lanes.values():
+                        entry = lane.first()
+                        if entry is not None:
+                            yield entry
 
     def in_order(self) -> list[Entry]:
         """Every waiting job as it would be looked at now: of each tenant in a group by rank, so
@@ -306,44 +394,36 @@ class Pending:
         firsts = [] if group is None else [booth.first() for booth in group.booths.values()]
         return min((e for e in firsts if e is not None), key=self._key, default=None)
 
-    def forget_read(self) -> None:
-        """The log of lowered tenants, read by all, is cut off now and then."""
-        if len(self._lowered) > 4096:
-            oldest = min((group.mark for group in self.groups.values()), default=NEVER)
-            end = self._first + len(self._lowered)
-            if oldest < end - 2048:
-                for group in self.groups.values():
-                    self._read_lowered(group)
-                oldest = end
-            cut = min(oldest, end) - self._first
-            del self._lowered[:cut]
-            self._first += cut
-
     def _read_lowered(self, group: Group) -> None:
-        end = self._first + len(self._lowered)
-        if group.mark == end:
+        mark = group.mark
+        if mark == self._falls.count:
             return
-        names = dict.fromkeys(self._lowered[group.mark - self._first :])
-        group.mark = end
-        booths = group.booths
-        for tenant in names:
-            booth = booths.get(tenant)
-            if booth is not None and not (booth.queued and booth.key[0] < self.floor(tenant)):
-                entry = booth.first()
-                if entry is not None:
-                    self._push(group, booth, entry)
+        group.mark = self._falls.count
+        fell = self._falls.since(mark) if self._falls.count - mark < len(group.booths) else None
+        if fell is None:
+            booths = [b for b in group.booths.values() if b.standing.fell > mark]
+        else:
+            booths = [group.booths[tenant] for tenant in fell if tenant in group.booths]
+        for booth in booths:
+            standing = booth.standing
+            if standing.floor < 0:
+                self.floor(booth.tenant)
+            if not booth.queued or standing.floor < booth.key[0]:
+                self._queue(group, booth, standing.least)
         if group.parked:
-            for cohort in dict.fromkeys(self._cohort(name) for name in names):
-                waiting = group.parked.get(cohort)
-                if waiting is None:
-                    continue
-                some = next((e for b in waiting for e in self._parked_entries(b)), None)
-                if some is not None and group.form is not None and self._hopeless(some):
-                    continue
-                del group.parked[cohort]
-                self._quota_bound.get(cohort, {}).pop(group.name, None)
-                for booth in waiting:
-                    self._unpark(group, booth)
+            for cohort in [c for c in group.parked if self._cohort_fell.get(c, 0) > mark]:
+                self._wake_cohort(group, cohort)
+
+    def _wake_cohort(self, group: Group, cohort: str) -> None:
+        """Unless surely nobody has quota."""
+        waiting = group.parked[cohort]
+        some = next((e for b in waiting for e in self._parked_entries(b)), None)
+        if some is not None and group.form is not None and self._hopeless(some):
+            return
+        del group.parked[cohort]
+        self._quota_bound.get(cohort, {}).pop(group.name, None)
+        for booth in waiting:
+            self._unpark(group, booth)
 
     def _unpark(self, group: Group, booth: Booth) -> None:
         if group.booths.get(booth.tenant) is not booth:
@@ -353,9 +433,10 @@ class Pending:
             if group.form is not None:
                 self.heads.push(lane)
                 self.of_form[group.form].push(lane)
-        entry = booth.first()
-        if entry is not None:
-            self._push(group, booth, entry)
+        self.floor(booth.tenant)
+        least = booth.standing.least
+        if not booth.queued or booth.key > least:
+            self._queue(group, booth, least)
 
     @staticmethod
     def _parked_entries(booth: Booth) -> Iterator[Entry]:
@@ -367,8 +448,13 @@ class Pending:
 
     def _push(self, group: Group, booth: Booth, entry: Entry) -> None:
         key = self._key(entry)
-        if booth.queued and booth.key <= key:
-            return
+        if booth.queued and booth.key[0] < key[0]:
+            key = (booth.key[0], *key[1:])  # if its tenant falls back to that, nobody tells
+        if not (booth.queued and booth.key <= key):
+            self._queue(group, booth, key)
+
+    def _queue(self, group: Group, booth: Booth, key: Key) -> None:
+        """It comes up with this key, which may be too low but not too high."""
         self._pushes += 1
         booth.queued, booth.key = self._pushes, key
         heapq.heappush(group.heap, (key, self._pushes, booth))

@@ -11,7 +11,7 @@ arrangement that a search over all would find.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ Part = tuple[Shape, int]
 """A shape and how many members of it."""
 Share = tuple[int, int]
 """A node and how many members it gets."""
+Free = tuple[int, int, int]
+"""How empty a node is, the node, and the members that it has room for."""
 Chosen = list[tuple[int, list[tuple[int, ...]]]]
 """Of one part: nodes, and the devices of every member there."""
 
@@ -35,7 +37,7 @@ Chosen = list[tuple[int, list[tuple[int, ...]]]]
 class Domains:
     """The nodes of each domain of one level, as runs of one permutation."""
 
-    __slots__ = ("codes", "count", "ends", "order", "starts")
+    __slots__ = ("codes", "count", "ends", "of", "order", "starts")
 
     def __init__(self, codes: Ints) -> None:
         self.codes = codes
@@ -46,6 +48,9 @@ class Domains:
         self.starts: Ints = np.flatnonzero(first)
         self.ends: Ints = np.append(self.starts[1:], len(codes))
         self.count = len(self.starts)
+        self.of: Ints = np.zeros(len(codes), dtype=np.int64)
+        """The domain of each node."""
+        self.of[self.order] = np.repeat(np.arange(self.count), self.ends - self.starts)
 
     def sums(self, values: Ints) -> Ints:
         """The sum of a column over each domain."""
@@ -85,6 +90,52 @@ def gang(
         if last:
             return None
     return None
+
+
+def gang_among(
+    free: Sequence[Free], members: int, levels: Sequence[Domains], highest: str = ""
+) -> list[Share] | None:
+    """`gang` where only these few nodes have room, so that no column of all is made. They are in
+    order."""
+    roomy = [one for one in free if one[2] >= members]
+    if roomy:
+        return [(min(roomy)[1], members)]
+    if highest == "host" or sum(one[2] for one in free) < members:
+        return None
+    for at, domains in enumerate(levels):
+        last = LEVELS[at + 1] == highest
+        if not last and at < 2 and levels[at + 1].count == domains.count:
+            continue  # the level above has the same domains
+        if domains.count == 1:
+            return _fill_among(free, members)
+        inside: dict[int, list[Free]] = {}
+        for one in free:
+            inside.setdefault(domains.of.item(one[1]), []).append(one)
+        sums = [(sum(one[2] for one in some), domain) for domain, some in inside.items()]
+        tight = min((one for one in sums if one[0] >= members), default=None)
+        if tight is not None:
+            return _fill_among(inside[tight[1]], members)
+        if last:
+            return None
+    return None
+
+
+def _fill_among(free: Sequence[Free], members: int) -> list[Share]:
+    """`fill` of these."""
+    if members > max(one[2] for one in free) * _PICK_BY_PICK:
+        nodes = [one[1] for one in free]
+        room = np.array([one[2] for one in free], dtype=np.int64)
+        key = np.array([one[0] for one in free], dtype=np.int64)
+        return [(nodes[node], most) for node, most in _fill_sorted(room, key, members)]
+    chosen = []
+    left = list(free)
+    while members:
+        most = min(max(one[2] for one in left), members)
+        best = min(one for one in left if one[2] >= most)
+        chosen.append((best[1], most))
+        left.remove(best)
+        members -= most
+    return chosen
 
 
 def fill(room: Ints, key: Ints, members: int) -> list[Share]:
@@ -237,23 +288,69 @@ def extend(
 ) -> list[Share]:
     """Up to `extra` more members as near as possible to the nodes that are held: on these, then
     in their racks, blocks, pools; never outside the domain of level `highest` they share."""
-    distance = np.full(len(room), 4, dtype=np.int64)
-    for at, domains in reversed(list(enumerate(levels))):
-        near = np.isin(domains.codes, domains.codes[held])
-        distance[near] = at + 1
-    distance[held] = 0
     farthest = LEVELS.index(highest) if highest else 3  # 3: the pool it is in
-    candidates = np.flatnonzero((room > 0) & (distance <= farthest))
-    order = np.lexsort(
-        (key[candidates], -np.minimum(room[candidates], extra), distance[candidates])
-    )
-    chosen = []
-    for node in candidates[order]:
-        count = min(int(room[node]), extra)
-        chosen.append((int(node), count))
-        extra -= count
-        if not extra:
-            break
+    seen = np.zeros(len(room), dtype=np.bool_)
+    chosen: list[Share] = []
+    left = extra
+    for distance in range(farthest + 1):
+        near = held
+        if distance:
+            domains = levels[distance - 1]
+            own = sorted(set(domains.of[held].tolist()))
+            near = domains.nodes(own[0])
+            if len(own) > 1:
+                near = np.sort(np.concatenate([domains.nodes(domain) for domain in own]))
+        near = near[(room[near] > 0) & ~seen[near]]
+        if not len(near):
+            continue
+        seen[near] = True
+        most = np.minimum(room[near], extra)
+        if left <= _PICK_BY_PICK:
+            picked = _pick(near, most, key[near], left)
+        else:
+            picked = near[np.lexsort((key[near], -most))].tolist()
+        for node in picked:
+            count = min(int(room[node]), left)
+            chosen.append((node, count))
+            left -= count
+            if not left:
+                return chosen
+    return chosen
+
+
+def _pick(nodes: Ints, most: Ints, key: Ints, members: int) -> Iterator[int]:
+    """So many of these nodes as hold the members, the roomiest first, of equals the fullest."""
+    most = most.copy()
+    while members > 0 and (roomiest := int(most.max())):
+        at = int(np.where(most == roomiest, key, FULL).argmin())
+        most[at] = 0
+        members -= roomiest
+        yield int(nodes[at])
+
+
+def extend_among(
+    free: Sequence[Free], held: Iterable[int], extra: int, levels: Sequence[Domains],
+    highest: str = "",
+) -> list[Share]:  # fmt: skip
+    """`extend` where only these few nodes have room."""
+    farthest = LEVELS.index(highest) if highest else 3
+    chosen: list[Share] = []
+    far, left = list(free), extra
+    nodes = set(held)
+    for distance in range(farthest + 1):
+        of = levels[distance - 1].of.item if distance else int
+        own = {of(node) for node in nodes}
+        near = [one for one in far if of(one[1]) in own]
+        if not near:
+            continue
+        far = [one for one in far if of(one[1]) not in own]
+        near.sort(key=lambda one: (-min(one[2], extra), one[0], one[1]))
+        for _, node, most in near:
+            count = min(most, left)
+            chosen.append((node, count))
+            left -= count
+            if not left:
+                return chosen
     return chosen
 
 

@@ -16,55 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from windlass.scheduler.events import NEVER, Cap, Quota
+from windlass.scheduler.planting import ALWAYS, Capped, Member, Planting, columns_of
 
 Amounts = tuple[int, ...]
 """One integer for each of the tree's `columns`."""
 
 WHOLE = 10**9
 """A share of one: all that there is to share, at weight 1."""
-
-DEEPEST = 4
-ALWAYS = ("cpus", "gpus", "memory")
-"""Use of these is counted for every tenant, metered or not: fair share needs it."""
-
-
-class _Node:
-    """One tenant or cohort. Where its tree does not meter a column, home and ceiling are NEVER."""
-
-    __slots__ = (
-        "name", "parent", "root", "weight", "own", "usage", "quota", "home", "ceiling", "most",
-        "metered", "shares", "caps",
-    )  # fmt: skip
-
-    def __init__(self, name: str, width: int, weight: int = 1000) -> None:
-        self.name = name
-        self.parent: _Node | None = None
-        self.root = self
-        self.weight = weight
-        self.own = [0] * width
-        """What it owns itself."""
-        self.usage = [0] * width
-        """What it uses: of a cohort, what its members use beyond what they keep at home."""
-        self.quota = [0] * width
-        """What it owns, and its children lend to it."""
-        self.home = [NEVER] * width
-        """Use up to here is not charged to the parent."""
-        self.ceiling = [NEVER] * width
-        """Use never passes this: quota and borrowing limit."""
-        self.most = [NEVER] * width
-        """What it could use if nobody else used anything."""
-        self.metered: tuple[int, ...] = ()
-        self.shares: tuple[tuple[int, int, int], ...] = ()
-        """(column, quota, what a whole share is) of each metered column."""
-        self.caps: dict[tuple[str, str], _Cap] = {}
-
-
-class _Cap:
-    __slots__ = ("limits", "usage")
-
-    def __init__(self, limits: tuple[tuple[int, int], ...], width: int) -> None:
-        self.limits = limits
-        self.usage = [0] * width
 
 
 class Tree:
@@ -78,14 +36,15 @@ class Tree:
     def __init__(self, quotas: Iterable[Quota] = (), caps: Iterable[Cap] = ()) -> None:
         """Raises ValueError, naming the field, for what makes no tree."""
         quotas, caps = tuple(quotas), tuple(caps)
-        self.columns = _columns(quotas, caps)
+        self.columns = columns_of(quotas, caps)
         self._width = len(self.columns)
         self._index = {name: column for column, name in enumerate(self.columns)}
         self._always = tuple(self._index[name] for name in ALWAYS)
         self._totals = [0] * self._width
-        self._nodes: dict[str, _Node] = {}
-        self._inner: set[str] = set()
-        self._plant(quotas)
+        self.changes = 0
+        """Charges and discharges so far. Who undoes all that it did may set it back."""
+        planted = Planting(quotas, self.columns)
+        self._nodes, self._inner, self._homely = planted.members, planted.inner, planted.homely
         for number, cap in enumerate(caps):
             where = self._node(cap.tenant).caps
             if (cap.kind, cap.user) in where:
@@ -93,94 +52,12 @@ class Tree:
                     f"caps[{number}]: a second one for the same tenant, kind and user"
                 )
             limits = tuple((self._index[name], most) for name, most in sorted(cap.limits.items()))
-            where[cap.kind, cap.user] = _Cap(limits, self._width)
+            where[cap.kind, cap.user] = Capped(limits, self._width)
 
-    # Building
-
-    def _plant(self, quotas: tuple[Quota, ...]) -> None:
-        for number, quota in enumerate(quotas):
-            if quota.name in self._nodes:
-                raise ValueError(f"quotas[{number}].name: {quota.name!r} is there already")
-            if quota.weight_milli < 0:
-                raise ValueError(
-                    f"quotas[{number}].weight_milli: {quota.weight_milli} is negative"
-                )
-            node = self._nodes[quota.name] = _Node(quota.name, self._width, quota.weight_milli)
-            for name, amount in quota.nominal.items():
-                node.own[self._index[name]] = amount
-        for number, quota in enumerate(quotas):
-            if quota.parent:
-                if quota.parent not in self._nodes:
-                    raise ValueError(f"quotas[{number}].parent: there is no {quota.parent!r}")
-                self._nodes[quota.name].parent = self._nodes[quota.parent]
-                self._inner.add(quota.parent)
-        depths = [self._depth(number, quota) for number, quota in enumerate(quotas)]
-        named: dict[str, set[int]] = {}
-        for quota in quotas:
-            root = self._nodes[quota.name].root.name
-            for field in (quota.nominal, quota.borrow, quota.lend):
-                named.setdefault(root, set()).update(self._index[name] for name in field)
-        # Children before parents: what they lend makes their parent's quota.
-        order = sorted(range(len(quotas)), key=depths.__getitem__)
-        for number in reversed(order):
-            self._gather(
-                quotas[number], tuple(sorted(named[self._nodes[quotas[number].name].root.name]))
-            )
-        for number in order:
-            self._most(self._nodes[quotas[number].name])
-        self._homely = {
-            node.root.name
-            for node in self._nodes.values()
-            if node.parent is not None and any(node.home[column] for column in node.metered)
-        }
-
-    def _depth(self, number: int, quota: Quota) -> int:
-        """How many are above it; finds its root on the way."""
-        above, node = 0, self._nodes[quota.name]
-        root = node
-        while root.parent is not None:
-            root, above = root.parent, above + 1
-            if root is node:
-                raise ValueError(f"quotas[{number}].parent: {quota.name!r} is its own ancestor")
-            if above > len(self._nodes):
-                raise ValueError(
-                    f"quotas[{number}].parent: there is a circle above {quota.name!r}"
-                )
-        if above >= DEEPEST:
-            raise ValueError(f"quotas[{number}].parent: deeper than {DEEPEST} levels")
-        node.root = root
-        return above
-
-    def _gather(self, quota: Quota, metered: tuple[int, ...]) -> None:
-        node = self._nodes[quota.name]
-        node.metered = metered
-        for column in metered:
-            name = self.columns[column]
-            whole = node.quota[column] = node.quota[column] + node.own[column]
-            if node.parent is None:
-                node.home[column] = node.ceiling[column] = whole
-                continue
-            lent = min(quota.lend.get(name, whole), whole)
-            node.home[column] = whole - lent
-            node.ceiling[column] = whole + quota.borrow[name] if name in quota.borrow else NEVER
-            node.parent.quota[column] += lent
-
-    def _most(self, node: _Node) -> None:
-        above = node.parent
-        shares = []
-        for column in node.metered:
-            most = node.quota[column]
-            if above is not None:
-                most = min(node.home[column] + above.most[column], node.ceiling[column])
-            node.most[column] = most
-            lendable = most if above is None else above.most[column]
-            shares.append((column, node.quota[column], max(1, lendable * node.weight)))
-        node.shares = tuple(shares)
-
-    def _node(self, tenant: str) -> _Node:
+    def _node(self, tenant: str) -> Member:
         node = self._nodes.get(tenant)
         if node is None:
-            node = self._nodes[tenant] = _Node(tenant, self._width)
+            node = self._nodes[tenant] = Member(tenant, self._width)
         return node
 
     # Words in, words out
@@ -213,6 +90,8 @@ class Tree:
     def capacity(self, totals: Mapping[str, int]) -> None:
         """What the cluster has in all: what those share in whose tree nothing is metered."""
         self._totals = [totals.get(name, 0) for name in self.columns]
+        for node in self._nodes.values():
+            node.share = -1
 
     # Charging
 
@@ -224,7 +103,7 @@ class Tree:
         for column in first.metered:
             amount = amounts[column]
             if amount:
-                node: _Node | None = first
+                node: Member | None = first
                 while node is not None:
                     after = node.usage[column] + amount
                     home = node.home[column]
@@ -273,8 +152,10 @@ class Tree:
     def charge(self, tenant: str, kind: str, user: str, amounts: Amounts) -> None:
         """Count this as used. Never refuses: what runs already may exceed an edited quota."""
         first = self._node(tenant)
+        first.share = -1
+        self.changes += 1
         for column, amount in enumerate(amounts):
-            node: _Node | None = first
+            node: Member | None = first
             while amount and node is not None:
                 after = node.usage[column] + amount
                 node.usage[column] = after
@@ -292,8 +173,10 @@ class Tree:
     def discharge(self, tenant: str, kind: str, user: str, amounts: Amounts) -> None:
         """The exact inverse of `charge`."""
         first = self._node(tenant)
+        first.share = -1
+        self.changes += 1
         for column, amount in enumerate(amounts):
-            node: _Node | None = first
+            node: Member | None = first
             while amount and node is not None:
                 before = node.usage[column]
                 assert before >= amount, f"{node.name} gives back more than it was charged"
@@ -372,13 +255,12 @@ class Tree:
         return False
 
     def stays_at_nominal(self, tenant: str, amounts: Amounts, wanted: Amounts = ()) -> bool:
-        """Taking this back takes only what is borrowed: where it is over what it owns now (of
-        what is wanted), it is not below afterwards."""
+        """Taking this back takes only what is borrowed: of what is wanted, it uses no less than
+        it owns afterwards."""
         node = self._node(tenant)
         for column in node.metered:
             if amounts[column] and (not wanted or wanted[column]):
-                over = node.usage[column] - node.quota[column]
-                if 0 < over < amounts[column]:
+                if node.usage[column] - node.quota[column] < amounts[column]:
                     return False
         return True
 
@@ -389,7 +271,8 @@ class Tree:
         if root.name not in self._inner or root.name in self._homely:
             return False
         for column in root.metered:
-            if amounts[column] > root.ceiling[column] - root.usage[column]:
+            # Who asks for nothing of it does not mind that more is used than there is.
+            if amounts[column] and amounts[column] > root.ceiling[column] - root.usage[column]:
                 return True
         return False
 
@@ -397,16 +280,16 @@ class Tree:
         """Where this tenant's next job stands in a fair order: 0 if with it the tenant uses only
         its own; else by how much it has borrowed already. The job's own size does not count, so
         that a tenant's jobs keep their order among themselves."""
-        node = self._node(tenant)
-        if node.shares and self.within_nominal(tenant, amounts):
-            return 0
-        return self.share(tenant) + (1 if node.shares else 0)
+        node = self._nodes.get(tenant) or self._node(tenant)
+        if not node.shares:
+            return node.share if node.share >= 0 else self.share(tenant)
+        return 0 if self.within_nominal(tenant, amounts) else self.share(tenant) + 1
 
     def floor(self, tenant: str) -> int:
         """The standing of the smallest job it might have."""
         node = self._node(tenant)
         if not node.shares:
-            return self.share(tenant)
+            return node.share if node.share >= 0 else self.share(tenant)
         return self.share(tenant) + 1 if self.over_nominal(tenant) else 0
 
     def share(self, tenant: str, amounts: Amounts = ()) -> int:
@@ -416,6 +299,13 @@ class Tree:
         Where nothing is metered all use counts, over what the cluster has: plain dominant share.
         """
         node = self._node(tenant)
+        if amounts:
+            return self._share(node, amounts)
+        if node.share < 0:
+            node.share = self._share(node, ())
+        return node.share
+
+    def _share(self, node: Member, amounts: Amounts) -> int:
         usage = node.usage
         best = 0
         if not node.shares:
@@ -439,7 +329,7 @@ class Tree:
         return best if best < NEVER else NEVER
 
 
-def _caps(node: _Node, kind: str, user: str) -> list[_Cap]:
+def _caps(node: Member, kind: str, user: str) -> list[Capped]:
     """The caps that this kind of work of this user counts against."""
     caps = node.caps
     if not caps:
@@ -448,7 +338,7 @@ def _caps(node: _Node, kind: str, user: str) -> list[_Cap]:
     return [caps[key] for key in keys if key in caps]
 
 
-def _lack(node: _Node, column: int, amount: int) -> int:
+def _lack(node: Member, column: int, amount: int) -> int:
     """How much less would fit, or had to be given back first; 0 or less: it fits."""
     after = node.usage[column] + amount
     over = after - node.home[column]
@@ -457,7 +347,7 @@ def _lack(node: _Node, column: int, amount: int) -> int:
     return max(after - node.ceiling[column], _lack(node.parent, column, min(over, amount)))
 
 
-def _available(node: _Node, column: int) -> int:
+def _available(node: Member, column: int) -> int:
     used = node.usage[column]
     left = max(0, node.home[column] - used)
     if node.parent is None:
@@ -465,25 +355,3 @@ def _available(node: _Node, column: int) -> int:
     from_above = _available(node.parent, column)
     # What is left at home is its own even where those above are overdrawn by an edited quota.
     return left + max(0, min(from_above, node.ceiling[column] - used - left))
-
-
-def _columns(quotas: Iterable[Quota], caps: Iterable[Cap]) -> tuple[str, ...]:
-    """All resources that somebody names, sorted, once every amount is found to be sound."""
-    names = set(ALWAYS)
-    fields: list[tuple[str, Mapping[str, int]]] = []
-    for number, quota in enumerate(quotas):
-        fields.append((f"quotas[{number}].nominal", quota.nominal))
-        fields.append((f"quotas[{number}].borrow", quota.borrow))
-        fields.append((f"quotas[{number}].lend", quota.lend))
-    for number, cap in enumerate(caps):
-        fields.append((f"caps[{number}].limits", cap.limits))
-    for where, field in fields:
-        for name, amount in field.items():
-            if name not in ALWAYS and not (name.startswith("gpus:") and len(name) > 5):
-                raise ValueError(
-                    f"{where}[{name}]: no resource; one of {', '.join(ALWAYS)}, gpus:MODEL"
-                )
-            if amount < 0:
-                raise ValueError(f"{where}[{name}]: {amount} is negative")
-        names.update(field)
-    return tuple(sorted(names))

@@ -12,26 +12,22 @@ reservation whose time is now, so that everybody has to leave it alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from itertools import islice
 
 import numpy as np
 
-from windlass.scheduler.columns import DEVICE, PLENTY, Columns, Ints
+from windlass.scheduler.columns import DEVICE, PLENTY, Columns, Ints, Shape
 from windlass.scheduler.entries import Entry
 from windlass.scheduler.events import NEVER, Need, Seat
 from windlass.scheduler.nodes import Form, Nodes
-from windlass.scheduler.outlook import Outlook
-from windlass.scheduler.running import Running
 
-_FIRST_LOOK = 8
-_FEW_ENDS = 512
 _FEW_NODES = 64
+_ONE_BY_ONE = 8
 
 
 class Reservation:
     __slots__ = (
         "entry", "start_ms", "seats", "names", "nodes", "spare", "claim", "made", "_rooms",
-        "serial",
+        "serial", "uses",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +56,8 @@ class Reservation:
         self.serial = 0
         """The order in which they were made: one does not count on what earlier ones keep."""
         self._rooms: dict[Form, Ints] = {}
+        self.uses: list[Reservation] = []
+        """Of these it uses what they have to spare."""
 
     def binds(self, end_ms: int) -> bool:
         """Whether a job that ends then has to leave alone what is kept here."""
@@ -69,20 +67,21 @@ class Reservation:
         """The most members that may be put on each of its nodes without touching what is kept."""
         known = self._rooms.get(form)
         if known is None:
-            known = self._rooms[form] = self._room(form.needs)
+            known = self._rooms[form] = self._room(form)
         return known
 
-    def _room(self, needs: tuple[Need, ...]) -> Ints:
-        room = np.full(len(self.nodes), PLENTY, dtype=np.int64)
-        spare = self.spare
-        if self.entry.shares or any(need.gpu_milli for need in needs):
+    def _room(self, form: Form) -> Ints:
+        if self.entry.shares or any(need.gpu_milli for need in form.needs):
             return np.zeros(len(self.nodes), dtype=np.int64)
-        for free, wish in (
-            (spare.cpus, max(need.cpus_milli for need in needs)),
-            (spare.memory, max(need.memory_bytes for need in needs)),
-            (spare.slots, max(need.slots for need in needs)),
-            (spare.whole, max(need.gpus for need in needs)),
-        ):
+        if len(form.parts) == 1:
+            wishes = form.parts[0][0].amounts
+        else:
+            wishes = tuple(map(max, *(shape.amounts for shape, _ in form.parts)))
+        if len(self.nodes) <= _ONE_BY_ONE:
+            rows: list[list[int]] = self.spare.amounts.T.tolist()
+            return np.array([_members(free, wishes) for free in rows], dtype=np.int64)
+        room = np.full(len(self.nodes), PLENTY, dtype=np.int64)
+        for free, wish in zip(self.spare.amounts, wishes, strict=True):
             if wish:
                 np.minimum(room, free // wish, out=room)
         return np.maximum(room, 0, out=room)
@@ -114,37 +113,18 @@ class Reservation:
             spare.whole[row] = int((spare.gpu[row] == DEVICE).sum())
         return exchanged
 
-    def follow(
-        self, planned: Reservation, seats: Iterable[Seat]
-    ) -> tuple[list[Seat], list[tuple[str, int, int]]]:
-        """One that was planned before this has been put on these seats, maybe with other devices
-        than was thought: what is kept here moves to those it left. Returns what it was given
-        beside its plan, and what was exchanged here."""
-        before: dict[str, list[Seat]] = {}
-        for seat in planned.seats:
-            before.setdefault(seat.node, []).append(seat)
-        beyond: list[Seat] = []
-        took: dict[str, list[int]] = {}
-        left: dict[str, list[int]] = {}
-        for seat in seats:
-            expected = before.get(seat.node)
-            if not expected:
-                beyond.append(seat)
-                continue
-            took.setdefault(seat.node, []).extend(seat.gpus)
-            left.setdefault(seat.node, []).extend(expected.pop().gpus)
-        exchanged: list[tuple[str, int, int]] = []
-        if self.entry.shares or planned.entry.shares:
-            return beyond, exchanged
-        for node, devices in took.items():
-            if node not in self.names:
-                continue
-            free = [device for device in left[node] if device not in devices]
-            gone = [device for device in devices if device not in left[node]]
-            for device, other in zip(gone, free, strict=False):
-                if self.move(node, device, other):
-                    exchanged.append((node, device, other))
-        return beyond, exchanged
+    def give_back(self, gone: Reservation) -> None:
+        """What was kept for another, and so was not to spare here, is to spare again."""
+        self._rooms.clear()
+        spare = self.spare
+        for name, row in self.names.items():
+            for need, seat in gone.at(name):
+                spare.cpus[row] += need.cpus_milli
+                spare.memory[row] += need.memory_bytes
+                spare.slots[row] += need.slots
+                for device in seat.gpus:
+                    spare.gpu[row, device] += need.gpu_milli or DEVICE
+            spare.whole[row] = int((spare.gpu[row] == DEVICE).sum())
 
     def move(self, node: str, device: int, other: int) -> bool:
         """Another has this device of the node, and not that one as was thought. True: this one
@@ -168,13 +148,10 @@ class Reservation:
             for seat in self.seats
         )
 
-    def with_its_own(self, limit: Ints) -> Ints:
-        """The same limit for the job itself: what is kept for it is its own."""
-        limit = limit.copy()
-        for name, row in self.names.items():
-            at = self.nodes[row]
-            limit[at] = max(int(limit[at]), self.mine(name))
-        return limit
+    def at(self, name: str) -> list[tuple[Need, Seat]]:
+        """Its members on this node."""
+        needs = {need.role: need for need in self.entry.told.needs}
+        return [(needs[seat.role], seat) for seat in self.seats if seat.node == name]
 
     def mine(self, name: str) -> int:
         """How many of its members go to this node."""
@@ -192,67 +169,124 @@ class Reservation:
         return other
 
 
+def _members(free: Sequence[int], wishes: Sequence[int]) -> int:
+    room = PLENTY
+    for amount, wish in zip(free, wishes, strict=True):
+        if wish:
+            room = min(room, amount // wish)
+    return max(room, 0)
+
+
 class Reservations:
     def __init__(self) -> None:
         self.all: dict[str, Reservation] = {}
         self.on: dict[str, list[Reservation]] = {}
         """By node: what is kept there."""
         self._serial = 0
+        self.moves = 0
+        """How often a device that was planned with was exchanged for another."""
+        self._devices: dict[str, frozenset[int]] = {}
+        """By node: the devices that somebody is planned with, as far as was asked."""
+        self.beside: dict[str, dict[Shape, tuple[int, int, int]]] = {}
+        """By node: as of which change of it, how many members have room beside what is kept there,
+        and how empty it then is; as far as was asked."""
         self._limits: dict[Form, Ints] = {}
         """For a job that all of them bind; good until one changes."""
         self._lowest: int | None = None
-        self._nodes: Ints | None = None
 
     def add(self, reservation: Reservation) -> None:
+        if reservation.claim and reservation.start_ms < NEVER:
+            self._use_spare(reservation)
         self.all[reservation.entry.told.job_id] = reservation
         self._serial += 1
         reservation.serial = self._serial
+        reservation.entry.turn = reservation.entry.turn or self._serial
         self._limits.clear()
-        self._lowest = self._nodes = None
+        self._lowest = None
         for name in reservation.names:
             self.on.setdefault(name, []).append(reservation)
+            self._forget_plans(name)
 
     def exchange(self, one: Reservation, other: Reservation) -> None:
         """What is kept for each is now kept for the other; they ask for the same."""
         one.entry, other.entry = other.entry, one.entry
         one.entry.charged, other.entry.charged = other.entry.charged, one.entry.charged
+        one.entry.turn, other.entry.turn = other.entry.turn, one.entry.turn
         for reservation in (one, other):
             self.all[reservation.entry.told.job_id] = reservation
         self._lowest = None
 
+    def pass_on(self, kept: Reservation, entry: Entry) -> None:
+        """What was kept for one is now kept for another, that asks for the same."""
+        del self.all[kept.entry.told.job_id]
+        entry.turn = kept.entry.turn
+        kept.entry = entry
+        self.all[entry.told.job_id] = kept
+        self._lowest = None
+
     def own_and_drains_after(self, own: Reservation) -> list[Reservation]:
         """What is not in the way of who has this: that, and nodes that are kept free for others
-        who came to it later and whose time nobody knows."""
-        kept = list(self.all.values())
-        later = kept[kept.index(own) + 1 :] if own in kept else []
-        return [own, *(k for k in later if k.claim and k.start_ms >= NEVER)]
+        whose turn is later and whose time nobody knows."""
+        return [own, *self.drains_after(own.entry)]
+
+    def drains_after(self, entry: Entry) -> list[Reservation]:
+        """Nodes that are kept free for those who had something kept for them since later."""
+        turn = entry.turn or NEVER
+        drains = (k for k in self.all.values() if k.claim and k.start_ms >= NEVER)
+        return [drain for drain in drains if drain.entry.turn > turn]
+
+    def in_turn(self) -> list[Reservation]:
+        """In the order in which something was first kept for them."""
+        return sorted(self.all.values(), key=lambda kept: kept.entry.turn)
 
     def remove(self, job_id: str) -> Reservation | None:
         reservation = self.all.pop(job_id, None)
         if reservation is not None:
             self._limits.clear()
-            self._lowest = self._nodes = None
+            self._lowest = None
+            counted = {id(other): other for other in reservation.uses}
+            for name in reservation.names:
+                for other in self.on[name]:
+                    if other.serial > reservation.serial and not other.claim:
+                        counted[id(other)] = other
+            for other in counted.values():
+                other.give_back(reservation)
             for name in reservation.names:
                 kept = self.on[name]
+                self._forget_plans(name)
                 kept.remove(reservation)
                 if not kept:
                     del self.on[name]
         return reservation
 
+    def _forget_plans(self, name: str) -> None:
+        """What is planned on this node is another."""
+        self._devices.pop(name, None)
+        self.beside.pop(name, None)
+
+    def _use_spare(self, claim: Reservation) -> None:
+        """Who takes what others leave starts as soon as they have: of what is to spare beside
+        earlier promises, this is its own from now on."""
+        earlier = {id(kept): kept for name in claim.names for kept in self.on.get(name, ())}
+        claim.uses = list(earlier.values())
+        for kept in claim.uses:
+            for node, device, other in kept.use_spare(claim.entry.told.needs, claim.seats):
+                self._tell_later(kept, node, device, other)
+
     def trespass(
-        self, seats: Iterable[Seat], end_ms: int, passing: Iterable[Reservation] = ()
+        self, seats: Iterable[Seat], end_ms: int, passing: Collection[Reservation] = ()
     ) -> bool:
         """Whether these seats lie on a node of which something is kept from a job that ends
         then. (There may still be enough to spare.)"""
         on = self.on
         if not on:
             return False
-        passed = list(passing)
-        return any(
-            reservation.binds(end_ms) and reservation not in passed
-            for seat in seats
-            for reservation in on.get(seat[2], ())
-        )
+        for seat in seats:
+            for reservation in on.get(seat[2], ()):
+                if reservation.claim or end_ms > reservation.start_ms:
+                    if reservation not in passing:
+                        return True
+        return False
 
     def limit(
         self,
@@ -282,12 +316,18 @@ class Reservations:
                 most = min(most, int(reservation.room(form)[reservation.names[name]]))
         return most
 
-    def nodes(self) -> Ints:
-        """All nodes of which something is kept."""
-        if self._nodes is None:
-            every = [r.nodes for r in self.all.values()]
-            self._nodes = np.unique(np.concatenate(every)) if every else np.zeros(0, np.int64)
-        return self._nodes
+    def devices_on(self, name: str) -> frozenset[int]:
+        """The devices of this node that somebody is planned with."""
+        known = self._devices.get(name)
+        if known is None:
+            known = self._devices[name] = frozenset(
+                device
+                for one in self.on[name]
+                for seat in one.seats
+                if seat.node == name
+                for device in seat.gpus
+            )
+        return known
 
     def until(self, form: Form, name: str) -> int:
         """When a member that is put on this node must have ended; -1: none may be put there."""
@@ -331,158 +371,29 @@ class Reservations:
             limit[at] = np.minimum(limit[at], reservation.room(form))
         return limit
 
-    def started(
-        self,
-        needs: Sequence[Need],
-        seats: Sequence[Seat],
-        end_ms: int,
-        planned: Reservation | None = None,
-    ) -> None:
-        """A job has been put on these seats. `planned`: its time had come, and this was kept for
-        it. Reservations made after that one did not count its seats as their spare."""
+    def started(self, needs: Sequence[Need], seats: Sequence[Seat], end_ms: int) -> None:
+        """A job has been put on these seats: less is to spare for those who start before its
+        end."""
         on = self.on
         if not on:
             return
-        bound = {
-            id(reservation): reservation
-            for seat in seats
-            for reservation in on.get(seat[2], ())
-            if reservation.binds(end_ms)
-        }
-        if bound:
-            self._limits.clear()
+        bound: dict[int, Reservation] = {}
+        for seat in seats:
+            for reservation in on.get(seat[2], ()):
+                if reservation.claim or end_ms > reservation.start_ms:
+                    bound[id(reservation)] = reservation
+        if not bound:
+            return
+        self._limits.clear()
         for reservation in sorted(bound.values(), key=lambda one: one.serial):
-            beyond = list(seats)
-            exchanged: list[tuple[str, int, int]] = []
-            if planned is not None and reservation.serial > planned.serial:
-                beyond, exchanged = reservation.follow(planned, seats)
-            exchanged += reservation.use_spare(needs, beyond)
-            for node, device, other in exchanged:
+            for node, device, other in reservation.use_spare(needs, seats):
                 self._tell_later(reservation, node, device, other)
 
     def _tell_later(self, one: Reservation, node: str, device: int, other: int) -> None:
         """It is now planned with another device: those planned after it counted on what it had,
         and may have to exchange theirs in turn."""
+        self.moves += 1
+        self._forget_plans(node)
         for later in self.on[node]:
             if later.serial > one.serial and later.move(node, other, device):
                 self._tell_later(later, node, other, device)
-
-
-def spare_on(seats: Iterable[Seat], at_start: Columns, nodes: Nodes) -> Columns:
-    """Of what will be free, the nodes of these seats."""
-    names = dict.fromkeys(seat.node for seat in seats)
-    return at_start.subset(np.array([nodes.index[name] for name in names], dtype=np.int64))
-
-
-Found = tuple[int, tuple[Seat, ...], Columns]
-"""When, where, and what is to spare then."""
-
-
-def plan(
-    entry: Entry,
-    nodes: Nodes,
-    running: Running,
-    ahead: Reservations,
-    now_ms: int,
-    models: Sequence[str] | None = None,
-) -> Found | None:
-    """The earliest time at which the gang fits (on these GPU models), if everybody ends when it is
-    thought to and those `ahead` have what they were promised. None: never, as far as is known."""
-    if len(entry.form.needs) == 1 and not entry.form.required and models is None:
-        found = _plan_soon(entry, nodes, running, ahead, now_ms)
-        if found is not None:
-            return found
-    found = _plan_by_columns(entry, nodes, running, ahead, now_ms, models)
-    return found and (found[0], found[1], spare_on(found[1], found[2], nodes))
-
-
-def _plan_soon(
-    entry: Entry, nodes: Nodes, running: Running, ahead: Reservations, now_ms: int
-) -> Found | None:
-    """The same, if it fits after the first few ends; None: not found."""
-    outlook = Outlook(entry.form, nodes, ahead)
-    if outlook.fits_now():
-        return None
-    ended = []
-    for other_entry in islice(running.by_end(), _FEW_ENDS):
-        ended.append(other_entry)
-        if outlook.ends(other_entry):
-            break
-    else:
-        return None
-    when = max(now_ms + 1, ended[-1].ends_ms)  # somebody has to leave first
-    if entry.form.members == 1:
-        return (when, *outlook.only_seat(ended[-1]))
-    columns = nodes.now.copy()
-    for other in ahead.all.values():
-        columns.take(other.entry.told.needs, other.seats)
-    running.held.shift(columns, ended, 1)
-    seats = nodes.place(entry.form, columns=columns)
-    assert seats is not None, "there is room in all of one pool"
-    columns.take(entry.told.needs, seats)
-    return when, seats, spare_on(seats, columns, nodes)
-
-
-def _plan_by_columns(
-    entry: Entry,
-    nodes: Nodes,
-    running: Running,
-    ahead: Reservations,
-    now_ms: int,
-    models: Sequence[str] | None,
-) -> Found | None:
-    """The same, however far off it is; tells what is free then on all nodes."""
-    columns = nodes.now.copy()
-    for other in ahead.all.values():
-        columns.take(other.entry.told.needs, other.seats)
-    form = entry.form
-    seats = _fits(form, nodes, columns, models)
-    if seats is not None:
-        columns.take(entry.told.needs, seats)
-        return now_ms, seats, columns
-    ending = running.by_end()
-    step, held = _FIRST_LOOK, running.held
-    while chunk := list(islice(ending, step)):
-        before = columns.copy()
-        held.shift(columns, chunk, 1)
-        if _fits(form, nodes, columns, models) is not None:
-            low, high = 0, len(chunk)  # not enough after `low` of them, enough after `high`
-            while high - low > 1:
-                middle = (low + high) // 2
-                trial = before.copy()
-                held.shift(trial, chunk[low:middle], 1)
-                if _fits(form, nodes, trial, models) is None:
-                    low, before = middle, trial
-                else:
-                    high, columns = middle, trial
-            seats = _fits(form, nodes, columns, models)
-            assert seats is not None
-            columns.take(entry.told.needs, seats)
-            return max(now_ms + 1, chunk[high - 1].ends_ms), seats, columns
-        step *= 2
-    return None
-
-
-def drain(
-    entry: Entry,
-    nodes: Nodes,
-    ahead: Reservations | None = None,
-    models: Sequence[str] | None = None,
-) -> tuple[Seat, ...] | None:
-    """Where the gang would go if nobody else ran (but those `ahead`): nodes to keep new work away
-    from, when nothing is known of the ends of those who run there."""
-    columns = nodes.capacity.copy()
-    for other in ahead.all.values() if ahead is not None else ():
-        columns.take(other.entry.told.needs, other.seats)
-    return nodes.place(entry.form, columns=columns, models=models)
-
-
-def _fits(
-    form: Form, nodes: Nodes, columns: Columns, models: Sequence[str] | None
-) -> tuple[Seat, ...] | None:
-    if len(form.needs) == 1:
-        need = form.needs[0]
-        room = nodes.room(need, columns=columns)
-        if int(room.sum()) < form.members:
-            return None
-    return nodes.place(form, columns=columns, models=models)

@@ -16,14 +16,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.scheduler.columns import PLENTY, Columns, Ints, Shape
+from windlass.scheduler.columns import CPUS, PLENTY, WHOLE, Columns, Ints, Shape
 
 FULL = (1 << 63) - 1
 
 _ELEMENTS = 1 << 24  # rows times nodes that are kept at most
 _ROWS = 1024
 _FORGET = 4096  # a row that was not used for so many changes goes when place is needed
+_FEW_ROWS = 8  # up to so many rows, plain integers are quicker than columns
 _ONE_BY_ONE = 5  # up to so many nodes, single columns are quicker than a batch
+_PLAIN_ONE_BY_ONE = 16  # the same where plain integers will do
 _CHUNK = 1 << 16  # elements computed at once, so that they stay in cache
 
 _CPU_BITS = 44
@@ -35,6 +37,12 @@ def emptiness(columns: Columns, devices: Ints) -> Ints:
     gpus = np.where(devices > 0, columns.whole + 1, 0)
     key: Ints = (gpus << _CPU_BITS) + np.clip(columns.cpus, 0, (1 << _CPU_BITS) - 1)
     return key
+
+
+def emptiness_of(whole: int, cpus: int, *, devices: int) -> int:
+    """The same for one node, with so many whole GPUs and CPUs free, that has so many devices."""
+    gpus = whole + 1 if devices else 0
+    return (gpus << _CPU_BITS) + min(max(cpus, 0), (1 << _CPU_BITS) - 1)
 
 
 class Rooms:
@@ -57,10 +65,12 @@ class Rooms:
         "_spare",
         "_total",
         "capacity_devices",
+        "changes",
         "key",
         "model",
         "models_allowed",
         "now",
+        "stamps",
         "up",
     )
 
@@ -72,6 +82,10 @@ class Rooms:
         self.model: Ints = np.zeros(0, dtype=np.int64)
         self.capacity_devices: Ints = np.zeros(0, dtype=np.int64)
         self.key: Ints = np.zeros(0, dtype=np.int64)
+        self.changes = 0
+        """How often something has changed: what was found out before may be wrong."""
+        self.stamps: list[int] = []
+        """By node: which of these changes was the last one there."""
         self._place = 0
         self._shapes: list[Shape] = []
         self._clock = 0
@@ -80,10 +94,15 @@ class Rooms:
         self._allocate(16)
 
     def changed(self, node: int) -> None:
+        self.changes += 1
         self._dirty.add(node)
+        self.stamps[node] = self.changes
 
     def changed_many(self, nodes: set[int]) -> None:
+        self.changes += 1
         self._dirty |= nodes
+        for node in nodes:
+            self.stamps[node] = self.changes
 
     def total(self, shape: Shape) -> int:
         """Members of this shape that there is room for on all nodes together."""
@@ -101,6 +120,13 @@ class Rooms:
         shape.used = self._clock
         view: NDArray[np.int32] = self._room[row, : self.now.nodes]
         return view
+
+    def some(self, shape: Shape) -> Ints:
+        """The nodes that have room for a member, in their order."""
+        if shape.some_at != self.changes:
+            shape.some = self.row(shape).nonzero()[0]
+            shape.some_at = self.changes
+        return shape.some
 
     def best(self, shape: Shape) -> int:
         """The fullest node that has room for one member; -1: none has."""
@@ -120,6 +146,7 @@ class Rooms:
 
     def resize(self, nodes: int) -> None:
         """Make place for so many nodes; the new ones are to be `changed` by the caller."""
+        self.stamps += [0] * (nodes - len(self.stamps))
         if nodes > self._place:
             self._place = max(nodes, 2 * self._place, 64)
             for name in ("up", "model", "capacity_devices", "key"):
@@ -159,7 +186,7 @@ class Rooms:
     def _took_place(self) -> None:
         """The list of rows is another: what is kept about all of them together follows."""
         self._fits: Ints = np.full((5, len(self._shapes)), PLENTY, dtype=np.int64)
-        self._restricted = any(shape.models for shape in self._shapes)
+        self._restricted = any(shape.models or shape.labels for shape in self._shapes)
         pairs = [
             (row, shape.gpu_milli) for row, shape in enumerate(self._shapes) if shape.gpu_milli
         ]
@@ -232,7 +259,8 @@ class Rooms:
     def _refresh(self) -> None:
         dirty = self._dirty
         self._clock += 1
-        if len(dirty) <= _ONE_BY_ONE:
+        plain = len(self._shapes) <= _FEW_ROWS and not (self._restricted or len(self._share_rows))
+        if len(dirty) <= (_PLAIN_ONE_BY_ONE if plain else _ONE_BY_ONE):
             for node in dirty:
                 self._refresh_one(node)
             dirty.clear()
@@ -245,13 +273,13 @@ class Rooms:
 
     def _refresh_one(self, node: int) -> None:
         now = self.now
-        cpus = int(now.cpus[node])
-        key = min(max(cpus, 0), (1 << _CPU_BITS) - 1)
-        if self.capacity_devices[node]:
-            key += (int(now.whole[node]) + 1) << _CPU_BITS
+        free: list[int] = now.full[:, node].tolist()
+        gpus = free[WHOLE] + 1 if self.capacity_devices.item(node) else 0
+        key = (gpus << _CPU_BITS) + min(max(free[CPUS], 0), (1 << _CPU_BITS) - 1)
         self.key[node] = key
         rows = len(self._shapes)
-        if not rows:
+        if rows <= _FEW_ROWS and not (self._restricted or len(self._share_rows)):
+            self._refresh_rows(node, key, free)
             return
         fits = self._fits  # its last row is PLENTY, so that room never exceeds it
         np.floor_divide(now.full[:, node : node + 1], self._requests[:, :rows], out=fits[:4])
@@ -272,6 +300,33 @@ class Rooms:
         total -= column
         column[:] = room
         self._score[:rows, node] = np.where(room, key, FULL)
+
+    def _refresh_rows(self, node: int, key: int, free: list[int]) -> None:
+        """The same, row by row: with few of them quicker than any column."""
+        cpus, memory, slots, whole = free if self.up.item(node) else (0, 0, 0, 0)
+        most = PLENTY if self.up.item(node) else 0
+        rooms: list[int] = []
+        for shape in self._shapes:
+            room = most
+            wish_cpus, wish_memory, wish_slots, wish_whole = shape.amounts
+            if wish_whole and whole // wish_whole < room:
+                room = whole // wish_whole
+            if wish_cpus and cpus // wish_cpus < room:
+                room = cpus // wish_cpus
+            if wish_memory and memory // wish_memory < room:
+                room = memory // wish_memory
+            if wish_slots and slots // wish_slots < room:
+                room = slots // wish_slots
+            rooms.append(room if room > 0 else 0)
+        rows = len(rooms)
+        column = self._room[:rows, node]
+        before: list[int] = column.tolist()
+        if rooms != before:
+            column[:] = rooms
+            for row, room in enumerate(rooms):
+                if room != before[row]:
+                    self._total[row] += room - before[row]
+        self._score[:rows, node] = [key if room else FULL for room in rooms]
 
     def _refresh_many(self, nodes: Ints) -> None:
         now = self.now

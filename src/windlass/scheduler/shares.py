@@ -192,7 +192,7 @@ class _Demand:
         self._size = self._gpus * _column(levels)
         self._weights = _column([weight for _, weight in demand])
         self._allowed: Mask | None = None
-        if any(shape.models for shape in shapes):
+        if any(shape.models or shape.labels for shape in shapes):
             self._allowed = np.array([models_allowed(shape) for shape in shapes]).T
 
     def usable(self, cpus: Ints, memory: Ints, gpu: Ints, model: Ints) -> Ints:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from windlass.core.engines import engine_of
 from windlass.scheduler.entries import Entry, Stage
 from windlass.scheduler.events import NEVER, Need, Reason
-from windlass.scheduler.reserve import plan
+from windlass.scheduler.plans import plan
 
 if TYPE_CHECKING:
     from windlass.scheduler.core import Core
@@ -25,20 +26,25 @@ def reason(core: Core, entry: Entry) -> Reason:
         if kept.claim and kept.start_ms < NEVER:
             return _preempting(core, entry)
         start = kept.start_ms if kept.start_ms < NEVER else None
-        if not kept.seats and core.missing(entry):
+        lawful = core.allowance.models_but_for_promises(entry)
+        if not (kept.seats and lawful) and core.allowance.missing(entry):
             return _quota(core, entry)
         found = _nodes(core, entry)
         if found is None:
-            if core.missing(entry):
+            if core.allowance.missing(entry):
                 return _quota(core, entry)
             return Reason("dispatching", "it is about to start")
         sentence = f"{found.sentence}; {_names(list(kept.names))} kept for it"
         return Reason(found.code, sentence, found.missing, start)
     if (impossible := never(core, entry)) is not None:
         return Reason("exceeds-max", f"it can never start: {impossible}", _too_much(core, entry))
-    if not core.has_quota(entry):
+    if not core.allowance.has_quota(entry):
         return _quota(core, entry)
-    if core.queue(entry.told.queue).policy == "strict":
+    starved = core.starved_before(entry)
+    if starved is not None:
+        sentence = f"its quota is kept for {starved.told.job_id}, which waited for too long"
+        return Reason("waiting-reservation", sentence)
+    if core.books.queue(entry.told.queue).policy == "strict":
         first = core.first_of(entry.told.queue)
         if first is not None and first is not entry:
             return Reason(
@@ -63,7 +69,7 @@ def never(core: Core, entry: Entry) -> str | None:
             return _largest(core, need)
     lawful = [
         models
-        for models, amounts in core.ways(entry)
+        for models, amounts in core.allowance.ways(entry)
         if not core.tree.never(told.tenant, told.kind, told.user, amounts)
     ]
     if any(nodes.place_when_empty(form, models=models) is not None for models in lawful):
@@ -113,6 +119,14 @@ def _largest(core: Core, need: Need) -> str:
                 f"a member of role {need.role} wants {amount(kind, wanted)}, "
                 f"the largest node has {amount(kind, largest)}"
             )
+    labels = {label for offer in core.nodes.offers for label in offer.labels}
+    lacking = [label for label in need.labels if label not in labels]
+    for engine in filter(None, map(engine_of, lacking)):
+        known = ", ".join(sorted(filter(None, map(engine_of, labels)))) or "none"
+        return f"no engine {engine} offers a node (there are: {known})"
+    if lacking:
+        there_are = ", ".join(sorted(each for each in labels if engine_of(each) is None))
+        return f"no node offers {', '.join(lacking)} (there are: {there_are or 'none'})"
     if need.gpu_models:
         wanted_models = " or ".join(need.gpu_models)
         there_are = ", ".join(sorted(model for model in core.nodes.models if model)) or "none"
@@ -124,7 +138,7 @@ def _too_much(core: Core, entry: Entry) -> dict[str, int]:
     told = entry.told
     over = [
         core.tree.never(told.tenant, told.kind, told.user, amounts)
-        for _, amounts in core.ways(entry)
+        for _, amounts in core.allowance.ways(entry)
     ]
     return min(over, key=lambda lack: sum(lack.values()))
 
@@ -142,7 +156,7 @@ def _preempting(core: Core, entry: Entry) -> Reason:
 
 def _quota(core: Core, entry: Entry) -> Reason:
     told = entry.told
-    missing = core.missing(entry)
+    missing = core.allowance.missing(entry)
     usage, owned = core.tree.usage(told.tenant), core.tree.nominal(told.tenant)
     words = " and ".join(
         f"{amount(kind, lacks)} short ({told.tenant} uses {amount(kind, usage.get(kind, 0))}"
@@ -156,9 +170,11 @@ def _nodes(core: Core, entry: Entry) -> Reason | None:
     nodes, form = core.nodes, entry.form
     if not nodes.up.any():
         return Reason("waiting-nodes", "no node is up")
-    if core.seats_for(entry) is not None:
+    own = core.reservations.all.get(entry.told.job_id)
+    if core.seating.seats_for(entry, own=own) is not None:
         return None
-    if any(nodes.place(form, models=models) is not None for models in core.models_of(entry)):
+    lawful = core.allowance.models_but_for_promises(entry)
+    if any(nodes.place(form, models=models) is not None for models in lawful):
         kept = next(
             (k.entry.told.job_id for k in core.reservations.all.values() if k.entry is not entry),
             "another job",

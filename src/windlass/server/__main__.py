@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
-import ipaddress
 import json
 import logging
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,54 +20,63 @@ from typing import Any
 import uvloop
 
 from windlass import __version__
-from windlass.core.errors import WindlassError
-from windlass.core.strict import format_duration, parse_duration_ms
-from windlass.scheduler.events import Rules
+from windlass.core.errors import InvalidInput, WindlassError
+from windlass.server.options import check, parser, settings_of
 from windlass.server.private import write_private
-from windlass.server.settings import DAY_MS, Settings
+from windlass.server.settings import Settings
 
 
 def main() -> int:
-    options = _options().parse_args()
+    gc.disable()  # until it answers: what is made at the start stays
+    options = parser().parse_args()
     os.umask(0o077)
     home = Path(options.home).expanduser().absolute()
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not _loopback(options.host) and not options.insecure:
-        print(
-            f"windlass: {options.host} can be reached from other machines, "
-            "and this server speaks plain HTTP.\n"
-            "  Put TLS in front of it and bind to 127.0.0.1, "
-            "or add --insecure if the network is yours alone.",
-            file=sys.stderr,
-        )
+    try:
+        check(options)
+        tls = None if options.tls_cert is None else _tls(options.tls_cert, options.tls_key)
+    except InvalidInput as err:
+        _complain(err)
         return 2
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
     logging.basicConfig(
         level=os.environ.get("WINDLASS_LOG", "INFO").upper(),
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     try:
         listening = _listen(options.host, options.port)
+        local = None if tls is None else _listen("127.0.0.1", 0)
     except OSError as err:
         print(
             f"windlass: cannot listen on {options.host}:{options.port}: {err.strerror}",
             file=sys.stderr,
         )
         return 1
-    settings = Settings(
-        home=home, host=options.host, port=listening.getsockname()[1], database=options.database,
-        fake_nodes=options.fake_nodes, fake_gpus=options.fake_gpus, ttl_ms=options.ttl,
-        hosts=tuple(options.allow_host), loops=options.loops != "off", insecure=options.insecure,
-        lease_ms=options.lease, scheduling=_scheduling(options),
-    )  # fmt: skip
+    ports = [0 if each is None else each.getsockname()[1] for each in (listening, local)]
+    settings = settings_of(options, home, *ports)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, listening))
+            runner.run(_serve(settings, listening, local, tls))
     except WindlassError as err:
-        print(
-            f"windlass: {err.message}" + (f"\n  {err.hint}" if err.hint else ""), file=sys.stderr
-        )
+        _complain(err)
         return 1
     return 0
+
+
+def _complain(err: WindlassError) -> None:
+    hint = f"\n  {err.hint}" if err.hint else ""
+    print(f"windlass: {err.message}{hint}", file=sys.stderr)
+
+
+def _tls(cert: Path, key: Path) -> ssl.SSLContext:
+    """Raises InvalidInput for files that are no certificate and its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
+    try:
+        context.load_cert_chain(cert, key, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError) as err:
+        raise InvalidInput(f"{cert} and {key} are no certificate and its key: {err}") from err
+    return context
 
 
 def _server_class() -> Any:
@@ -81,44 +89,51 @@ def _server_class() -> Any:
         def capture_signals(self) -> Iterator[None]:
             yield
 
-        def obey_signals(self) -> None:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, self._leave)
-
-        def _leave(self) -> None:
-            self.should_exit = True
-
     return Server
 
 
-async def _serve(settings: Settings, listening: socket.socket) -> None:
-    import uvicorn
-
+async def _serve(
+    settings: Settings,
+    listening: socket.socket,
+    local: socket.socket | None,
+    tls: ssl.SSLContext | None,
+) -> None:
+    sys.modules["pydantic.v1"] = None  # type: ignore[assignment]  # FastAPI would look into it
     from windlass.server.app import create_app, running
+    from windlass.server.http.connections import allow_many, serving
 
+    most = allow_many()
     async with running(settings, _worker_command(settings.home)) as parts:
-        config = uvicorn.Config(
-            create_app(parts), log_config=None, access_log=False, http="httptools", loop="none",
-            ws="none", lifespan="off", timeout_graceful_shutdown=1, server_header=False,
-            date_header=False, proxy_headers=False, timeout_keep_alive=75, backlog=2048,
-        )  # fmt: skip
-        server = _server_class()(config)
-        server.obey_signals()
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():
+        app = create_app(parts)
+        servers = [(_server_class()(serving(app, settings, most, tls)), listening)]
+        if local is not None:
+            servers.append((_server_class()(serving(app, settings, most)), local))
+        _obey_signals([server for server, _ in servers])
+        tasks = [asyncio.create_task(server.serve(sockets=[where])) for server, where in servers]
+        while not all(s.started for s, _ in servers) and not any(t.done() for t in tasks):
             await asyncio.sleep(0.005)
-        # What is here now stays: the collector need not walk it at every turn.
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # what is here now stays: the collector need not walk it at any turn
+        gc.enable()
         gc.set_threshold(20_000, 20, 50)
         note = settings.home / "server.json"
         write_private(note, json.dumps(_about(settings)))
-        logging.getLogger("windlass.server").info("%s answers at %s", __version__, settings.url)
+        logging.getLogger("windlass.server").info(
+            "%s answers at %s", __version__, settings.address
+        )
         try:
-            await serving
+            await asyncio.gather(*tasks)
         finally:
             note.unlink(missing_ok=True)
+
+
+def _obey_signals(servers: Sequence[Any]) -> None:
+    def leave() -> None:
+        for server in servers:
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, leave)
 
 
 def _about(settings: Settings) -> dict[str, object]:
@@ -156,115 +171,6 @@ def _listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind((host, port))
     return listening
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _scheduling(options: argparse.Namespace) -> Rules:
-    return Rules(
-        order=options.scheduler_order,
-        preemption=options.scheduler_preemption == "on",
-        starving_ms=options.scheduler_starving,
-        min_run_ms=options.scheduler_min_run,
-        preemption_cap=options.scheduler_preemption_cap,
-        cool_down_ms=options.scheduler_cool_down,
-        reservations=options.scheduler_reservations,
-        half_life_ms=options.scheduler_half_life,
-    )
-
-
-def _duration(text: str) -> int:
-    try:
-        return int(parse_duration_ms(text))
-    except Exception as err:
-        raise argparse.ArgumentTypeError(f"{text!r}: {err}") from err
-
-
-def _lease(text: str) -> int:
-    found = _duration(text)
-    if not 1_000 <= found <= 3_600_000:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 1s to 1h")
-    return found
-
-
-def _options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m windlass.server", description=__doc__)
-    home = os.environ.get("WINDLASS_HOME") or "~/.windlass"
-    parser.add_argument("--home", default=home, help="where everything of this server lives")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=7400, help="0 takes a free one")
-    parser.add_argument("--database", default=os.environ.get("WINDLASS_DATABASE", ""),
-                        help="postgresql://… instead of a SQLite file in home")  # fmt: skip
-    parser.add_argument(
-        "--fake-nodes", type=int, default=0, help="split this machine into so many nodes"
-    )
-    parser.add_argument(
-        "--fake-gpus", type=int, default=0, help="GPUs that each node pretends to have"
-    )
-    parser.add_argument(
-        "--ttl", type=_duration, default=30 * DAY_MS, help="finished jobs are removed after this"
-    )
-    parser.add_argument(
-        "--allow-host", action="append", default=[], help="another name this server answers to"
-    )
-    parser.add_argument("--loops", choices=("on", "off"), default="on", help="off: API only")
-    parser.add_argument(
-        "--lease", type=_lease, default="15s",
-        help="of several servers one leads; another follows when it is silent for this long",
-    )  # fmt: skip
-    parser.add_argument(
-        "--insecure", action="store_true", help="allow a bind beyond loopback without TLS"
-    )
-    for flag, kind, default, words in _SCHEDULER:
-        given = os.environ.get("WINDLASS_" + flag[2:].upper().replace("-", "_"))
-        parser.add_argument(flag, type=kind, help=words, default=given or default)
-    return parser
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    """Not argparse's `choices`: those do not look at a default, and so at the environment."""
-
-    def word(text: str) -> str:
-        if text not in words:
-            raise argparse.ArgumentTypeError(f"{text!r}: {' or '.join(words)}")
-        return text
-
-    return word
-
-
-def _from(least: int, most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdigit() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r}: from {least} to {most}")
-        return int(text)
-
-    return number
-
-
-_RULES = Rules()
-_SCHEDULER: tuple[tuple[str, Any, str, str], ...] = (
-    ("--scheduler-order", _one_of("fair", "fifo"), _RULES.order,
-     "fair: who borrows least goes first, then by priority; fifo: by priority alone"),
-    ("--scheduler-preemption", _one_of("on", "off"), "on" if _RULES.preemption else "off",
-     "off: nothing that runs is ended to make room"),
-    ("--scheduler-starving", _duration, format_duration(_RULES.starving_ms),
-     "a job that waited longer keeps what it needs from all that rank behind it"),
-    ("--scheduler-min-run", _duration, format_duration(_RULES.min_run_ms),
-     "nobody is preempted before it ran this long"),
-    ("--scheduler-preemption-cap", _from(0, 1_000_000), str(_RULES.preemption_cap),
-     "a job that was preempted this often is left alone"),
-    ("--scheduler-cool-down", _duration, format_duration(_RULES.cool_down_ms),
-     "between two resizes of one elastic job"),
-    ("--scheduler-reservations", _from(0, 10_000), str(_RULES.reservations),
-     "so many waiting jobs may hold a reservation at once"),
-    ("--scheduler-half-life", _duration, format_duration(_RULES.half_life_ms),
-     "past use counts half after this long, where shares are equal"),
-)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -20,14 +20,26 @@ from fastapi import FastAPI
 from windlass import __version__
 from windlass.core.jobs import JobSpec
 from windlass.engines import registry as engine_registry
-from windlass.engines.base import Engine
 from windlass.server import feed as feeds
-from windlass.server import loops
-from windlass.server.access import sealing
-from windlass.server.access.service import Access
+from windlass.server import leases, loops
+from windlass.server.access import rekey_routes, sealing, walls
+from windlass.server.access.service import TOPIC, Access
+from windlass.server.artifacts import routes as artifact_routes
+from windlass.server.artifacts.outputs import gather_job
+from windlass.server.audit import refusals as audit_refusals
+from windlass.server.audit import routes as audit_routes
+from windlass.server.audit.chain import Chain
+from windlass.server.audit.refusals import Refusals
+from windlass.server.boards import routes as board_routes
 from windlass.server.bundles import routes as bundle_routes
-from windlass.server.bundles.service import Blobs, collect
+from windlass.server.bundles.blobs import Blobs
+from windlass.server.bundles.references import wanted
+from windlass.server.bundles.service import FORGOTTEN, forget
+from windlass.server.checkpoints import routes as checkpoint_routes
+from windlass.server.checkpoints.cleaning import Cleaning
 from windlass.server.clock import SystemClock
+from windlass.server.engines import routes as engine_routes
+from windlass.server.engines.fleet import Fleet
 from windlass.server.events import routes as event_routes
 from windlass.server.feed import Feed
 from windlass.server.http.application import Application
@@ -35,24 +47,55 @@ from windlass.server.http.limits import Rules
 from windlass.server.http.marks import check_marked
 from windlass.server.http.openapi import describe
 from windlass.server.hub import Hub
-from windlass.server.jobs import order_routes, tokens, worker_routes
+from windlass.server.jobs import order_routes, output_routes, recipe_routes, tokens, worker_routes
 from windlass.server.jobs import routes as job_routes
 from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.expire import Expire
 from windlass.server.jobs.fitting import Fits
 from windlass.server.jobs.reconcile import Reconcile
+from windlass.server.limits import routes as limit_routes
+from windlass.server.mirror import routes as mirror_routes
+from windlass.server.mlflow import routes as mlflow_routes
+from windlass.server.models import routes as model_routes
 from windlass.server.nodes import routes as node_routes
 from windlass.server.nodes import service as node_service
+from windlass.server.page import Page, Pages
 from windlass.server.parts import Parts
 from windlass.server.private import write_private
+from windlass.server.projects import routes as project_routes
 from windlass.server.queues import routes as queue_routes
 from windlass.server.quotas import routes as quota_routes
+from windlass.server.runs import leftovers, offline, system_routes
+from windlass.server.runs import routes as run_routes
+from windlass.server.runs.closing import Closing
+from windlass.server.runs.pulse import Pulse
+from windlass.server.runs.retention import Retention
 from windlass.server.runs.tables import tracking as tracking_tables
+from windlass.server.saved import routes as saved_routes
+from windlass.server.secrets import routes as secret_routes
+from windlass.server.sessions import login_routes, oidc_routes, pages
+from windlass.server.sessions import routes as session_routes
+from windlass.server.sessions.oidc import Issuer
+from windlass.server.sessions.passwords import Passwords
+from windlass.server.sessions.service import Ages, Sessions
 from windlass.server.settings import DAY_MS, Settings
+from windlass.server.status import prometheus
 from windlass.server.status import routes as status_routes
+from windlass.server.storage.moving import Moving
+from windlass.server.storage.opening import open_storage
+from windlass.server.storage.reading import Shelf
 from windlass.server.store.base import Store
 from windlass.server.store.claim import Claim
 from windlass.server.store.open import open_store
+from windlass.server.studies import routes as study_routes
+from windlass.server.studies.asking import Sampling
+from windlass.server.studies.tuning import Tuning
+from windlass.server.usage import budgets
+from windlass.server.usage import routes as usage_routes
+from windlass.server.usage.meter import Meter
+from windlass.server.users import credential_routes
+from windlass.server.users import routes as user_routes
+from windlass.server.users.removal import forget_secrets
 
 log = logging.getLogger("windlass.server")
 
@@ -60,15 +103,31 @@ log = logging.getLogger("windlass.server")
 def create_app(parts: Parts) -> FastAPI:
     """The application over parts that run."""
     app = Application(
-        Rules.answering_to(parts.settings.hosts), title="Windlass", version=__version__
+        Rules.answering_to(
+            parts.settings.names, parts.settings.origins, parts.settings.artifact_bytes
+        ),
+        parts.settings.path,
+        title="Windlass",
+        version=__version__,
     )
     app.state.parts = parts
     app.state.access = parts.access
+    audit_refusals.install(app, parts.refusals)
     for routes in (
-        status_routes, job_routes, order_routes, worker_routes, bundle_routes, node_routes,
-        queue_routes, quota_routes, event_routes,
+        mlflow_routes,  # the first: routes with parameters are tried in turn, and metrics are many
+        status_routes, project_routes, user_routes, credential_routes, rekey_routes,
+        job_routes, study_routes, run_routes, system_routes, offline, prometheus,
+        output_routes, order_routes, recipe_routes, worker_routes, mirror_routes, bundle_routes,
+        node_routes, engine_routes, queue_routes, quota_routes, limit_routes, usage_routes,
+        event_routes,
+        audit_routes,
+        secret_routes, checkpoint_routes, artifact_routes, model_routes, board_routes,
+        saved_routes,
+        session_routes, login_routes, oidc_routes, pages,
     ):  # fmt: skip
-        app.include_router(routes.router)
+        # They have their whole paths: `include_router` would build each of them a second time.
+        app.router.routes.extend(routes.router.routes)
+    app.router.routes.append(Pages(Page(parts.settings.path)))
     app.openapi = _describing(app)  # type: ignore[method-assign]  # FastAPI's own documented way
     check_marked(app)
     app.middleware_stack = app.build_middleware_stack()  # now: it refuses routes it cannot serve
@@ -112,14 +171,22 @@ async def open_tracking(settings: Settings) -> Store:
 async def _wired(
     settings: Settings, store: Store, tracking: Store, worker_command: list[str]
 ) -> AsyncIterator[Parts]:
-    clock, hub, feed = SystemClock(), Hub(), Feed(store)
+    # The database's: servers of one database agree on the time, whatever their own clocks say.
+    clock = SystemClock(await store.read(leases.database_now_ms))
+    hub, feed = Hub(), Feed(store)
     sealer = sealing.load(settings.home / "kek")
     attempt_tokens = tokens.AttemptTokens(sealer)
     access = Access(store, sealer, tokens.finder(store))
-    engine = engine_registry.load("local")(
-        settings.home, worker_command, fake_nodes=settings.fake_nodes, fake_gpus=settings.fake_gpus
-    )
-    engines: dict[str, Engine] = {engine.name: engine}
+    store.listen(TOPIC, access.forget)
+    sessions = Sessions(
+        store, access, Passwords(), Ages(settings.session_idle_ms, settings.session_age_ms),
+        _issuer(settings),
+    )  # fmt: skip
+    access.find_session = sessions.find
+    local = engine_registry.load("local")(
+        settings.home, worker_command, fake_nodes=settings.fake_nodes,
+        fake_gpus=settings.fake_gpus, isolation=settings.isolation, uids=settings.uids,
+    )  # fmt: skip
     leadership = loops.Leadership(
         store,
         f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
@@ -127,19 +194,36 @@ async def _wired(
         settings.lease_ms,
     )
     wake_admit, wake_reconcile, wake_expire = loops.Bell(0.02), loops.Bell(), loops.Bell()
+    wake_meter, wake_studies = loops.Bell(), loops.Bell(0.02)
+    wake_closing = loops.Bell(0.05)
+    wake_storage = loops.Bell(0.2)
+    storage = open_storage(settings.storage) if settings.storage else None
+    shelf = Shelf(store, storage)
+    closing = Closing(store, tracking, clock, ring=wake_closing.ring)
 
     def poke(*topics: str) -> None:
         if "reconcile" in topics:
             wake_reconcile.ring()
         if "expire" in topics:
             wake_expire.ring()
+        for topic in topics:
+            if topic.startswith("over:"):
+                closing.hint(topic[5:])
+                wake_storage.ring()
         hub.poke(*topics)
 
+    engines = Fleet(
+        local, store, clock, settings.home, worker_command, settings.url,
+        offers=settings.loops, changed=lambda: poke("admit"),
+    )  # fmt: skip
     reconcile = Reconcile(
         store, clock, engines, guard=leadership.guard,
         launch_facts=lambda job, attempt: launch_facts(settings, job, attempt),
         worker_token=attempt_tokens.worker_token, jitter=random.random,
         ttl_ms=settings.ttl_ms, poke=poke,
+        leftovers=lambda attempt, spec, node: leftovers.of_attempt(
+            tracking, settings.attempt_folder(attempt["id"], node), attempt, spec
+        ),
     )  # fmt: skip
     admit = Admit(
         store, clock, guard=leadership.guard, new_attempt=attempt_tokens.new_attempt,
@@ -147,32 +231,61 @@ async def _wired(
     )  # fmt: skip
     expire = Expire(
         store, tracking, clock, engines, guard=leadership.guard,
-        job_folder=lambda job_id: settings.home / "jobs" / job_id,
+        job_folder=settings.folder_of, shelf=shelf,
     )  # fmt: skip
-    blobs = Blobs(settings.home / "blobs")
+    retention = Retention(
+        store, tracking, clock, ttl_ms=settings.ttl_ms, guard=leadership.guard
+    )  # fmt: skip
+    meter = Meter(store, clock, guard=leadership.guard, wished=reconcile.hint)
+    sampling = Sampling()
+    studies = Tuning(
+        store, tracking, clock, sampling, guard=leadership.guard, wished=reconcile.hint,
+        checkpoints_of=settings.checkpoints_of, ring=wake_studies.ring,
+    )  # fmt: skip
+    blobs = Blobs(settings.home / "blobs", shelf, came=wake_storage.ring)
     parts = Parts(
         settings, store, tracking, clock, hub, feed, access, attempt_tokens, blobs, engines,
         Fits(node_service.ReadyNodes(store)), admit, reconcile, clock.now_ms(),
+        Chain(store, settings.home), Refusals(store),
+        Cleaning(store, tracking, clock, settings.checkpoints_of), sessions, studies,
+        Pulse(store, tracking), shelf,
     )  # fmt: skip
     await first_key(settings, access)
+    await walls.check(store)
     owners = _Owners(store, reconcile)
-    await engine.start(owners.hint)
+    await engines.start(owners.hint)
     feed.start()
+    parts.pulse.start()
+    await parts.chain.start()
+    parts.refusals.start()
+    parts.cleaning.start()
     store.listen(feeds.TOPIC, wake_admit.ring)
+    store.listen(feeds.TOPIC, studies.hear)
+    store.listen(budgets.TOPIC, wake_meter.ring)
     every = 0.25 if store.dialect == "postgresql" else 5.0
     tasks = [asyncio.create_task(_tend(parts), name="tend")]
     if settings.loops:
-        await _offer(parts, engine)
+        await engines.offer()
 
         async def begin() -> None:
-            await _offer(parts, engine)
+            await engines.offer()
             await reconcile.adopt()
 
         turns = {
             "admit": (admit.turn, wake_admit, every),
             "reconcile": (reconcile.turn, wake_reconcile, 5.0),
             "expire": (expire.turn, wake_expire, 60.0),
+            "retention": (retention.turn, loops.Bell(), 600.0),
+            "meter": (meter.turn, wake_meter, 10.0),
+            "closing": (closing.turn, wake_closing, 60.0),
+            "studies": (studies.turn, wake_studies, 5.0),
         }
+        if storage is not None:
+            moving = Moving(
+                store, clock, storage, settings, shelf, guard=leadership.guard,
+                gather=partial(gather_job, parts),
+            )  # fmt: skip
+            turns["storage"] = (moving.turn, wake_storage, 5.0)
         tasks.append(
             asyncio.create_task(
                 loops.lead(leadership, begin, turns, lost=admit.forget), name="lead"
@@ -185,8 +298,13 @@ async def _wired(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await leadership.resign()
+        await sampling.close()
+        await parts.cleaning.close()
+        await parts.refusals.close()
+        await parts.chain.close()
+        await parts.pulse.close()
         await feed.close()
-        await engine.stop()
+        await engines.stop()
 
 
 class _Owners:
@@ -209,10 +327,10 @@ class _Owners:
                 self._reconcile.hint(job_id)
 
 
-async def _offer(parts: Parts, engine: Engine) -> None:
-    offers = await engine.nodes()
-    now = parts.clock.now_ms()
-    await parts.store.write(lambda conn: node_service.record(conn, engine.name, offers, now))
+def _issuer(settings: Settings) -> Issuer | None:
+    if settings.oidc is None:
+        return None
+    return Issuer(settings.oidc, f"{settings.address}/api/v1/login/oidc/back")
 
 
 async def _tend(parts: Parts) -> None:
@@ -223,10 +341,16 @@ async def _tend(parts: Parts) -> None:
         turn += 1
         try:
             await parts.access.tend()
+            await project_routes.stop_jobs(parts)
+            await parts.store.write(forget_secrets)
+            await parts.sessions.tend()
+            await parts.cleaning.turn()
             if turn % 60 == 0:
                 old = parts.clock.now_ms() - DAY_MS
-                wanted = await parts.store.write(partial(collect, before_ms=old))
-                await asyncio.to_thread(parts.blobs.sweep, wanted, old)
+                while await parts.store.write(partial(forget, before_ms=old)) == FORGOTTEN:
+                    pass
+                named = await parts.store.read(wanted)
+                await asyncio.to_thread(parts.blobs.sweep, named, old)
         except Exception as err:
             log.warning("chores put off: %s", err)
 
@@ -274,7 +398,8 @@ def launch_facts(
         "urls": [settings.url],
         "server_file": str(settings.home / "server.json"),
         "bundle": job["bundle"],
-        "blob_dir": str(settings.home / "blobs"),
+        "git": _git(spec),
+        "blob_dir": str(settings.home / "blobs" / job["project_id"]),
         "cache_dir": str(settings.home / "cache"),
         "checkpoint_dir": str(settings.checkpoints_of(job["id"])),
         "resume": spec.retry.resume,
@@ -282,7 +407,8 @@ def launch_facts(
         "host": "127.0.0.1",
         "ifname": "lo",
         "python": spec.environment.python,
-        "vars": dict(spec.environment.vars),
+        "image": spec.environment.image,
+        "vars": {**spec.environment.vars, **_params(spec)},
         "grace_ms": spec.limits.grace,
         "idle_ms": spec.limits.idle,
         "on_idle": "restart" if "hung" in spec.retry.on else "report",
@@ -290,10 +416,40 @@ def launch_facts(
         "lease_seconds": None,
         "beat_seconds": 10,
         "cgroups": True,
+        "isolation": {"level": spec.isolation.level, "network": spec.isolation.network},
+        "max_processes": spec.limits.processes,
+        "max_disk_bytes": min(filter(None, (spec.limits.disk, settings.job_disk)), default=0),
         "retry_log_patterns": [
             rule[4:] for rule in (*spec.retry.on, *spec.retry.never) if rule.startswith("log:")
         ],
-        "min_members": None,
+        "respawn": _respawn(spec),
+        "pickup": spec.metrics.pickup,
+        "parse": list(spec.metrics.parse),
+        "sampling": True,
+    }
+
+
+def _git(spec: JobSpec) -> dict[str, Any] | None:
+    code = spec.code
+    return {"url": code.git, "ref": code.ref, "commit": code.commit} if code.git else None
+
+
+def _params(spec: JobSpec) -> dict[str, str]:
+    """What `windlass.context().params` reads."""
+    return {"WINDLASS_PARAMS": json.dumps(spec.params)} if spec.params else {}
+
+
+def _respawn(spec: JobSpec) -> dict[str, Any] | None:
+    """How a worker starts ranks again while the others go on; None: it does not."""
+    if spec.on_member_loss != "continue":
+        return None
+    retry = spec.retry
+    return {
+        "times": retry.times,
+        "on": list(retry.on),
+        "never": list(retry.never),
+        "backoff_ms": retry.backoff,
+        "backoff_cap_ms": retry.backoff_cap,
     }
 
 

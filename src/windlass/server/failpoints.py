@@ -9,7 +9,12 @@ places: `after-submit-commit` (a job is durable, its answer not sent), `before-s
 start is decided, not yet written down), `after-start-commit` (an attempt is durable, its owner not
 told), `after-preempt-commit` (the same for a preemption), `before-launch` and `after-launch`
 (around the engine's part, whose success is not yet written down), `before-over-commit` (an
-attempt's end is proven, not yet written down).
+attempt's end is proven, not yet written down), `before-trial-commit` and `after-trial-commit`
+(around the transaction that makes a study's next trials with their jobs), `after-checkpoint-mark`
+(some may go, their files are there), `after-checkpoint-rename` (one has lost its name, its files
+are there), `after-checkpoint-files` (its files are gone, its row is there), `before-object-row`
+(files are in the storage, which is not yet written down), `after-object-row` (it is, and they lie
+on this disk too), `before-local-removal` (these are about to go).
 """
 
 from __future__ import annotations
@@ -27,6 +32,14 @@ PLACES = frozenset(
         "before-launch",
         "after-launch",
         "before-over-commit",
+        "before-trial-commit",
+        "after-trial-commit",
+        "after-checkpoint-mark",
+        "after-checkpoint-rename",
+        "after-checkpoint-files",
+        "before-object-row",
+        "after-object-row",
+        "before-local-removal",
     }
 )
 

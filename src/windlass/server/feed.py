@@ -24,7 +24,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, text
+from sqlalchemy import (
+    Connection,
+    Executable,
+    Row,
+    bindparam,
+    func,
+    insert,
+    select,
+    text,
+    union_all,
+)
 
 from windlass.core.errors import Unavailable
 from windlass.server.events.tables import events
@@ -36,6 +46,9 @@ Event = Row[Any]
 T = TypeVar("T")
 
 TOPIC = "events"
+SERVER = ""
+"""In place of a project's id: nodes, queues, quotas, users. Who follows a project hears of them
+too; what they say is for the route to hold back."""
 ADVISORY_LOCK = 0x66656564  # "feed"
 PAGE = 500
 
@@ -98,13 +111,24 @@ def last_position(conn: Connection) -> int:
     return int(conn.execute(_LAST).scalar_one())
 
 
-def _page(of_project: bool, of_job: bool) -> Select[Any]:
+def _page(of_project: bool, of_job: bool) -> Executable:
     query = select(events).where(events.c.position > bindparam("cursor"))
-    if of_project:
-        query = query.where(events.c.project_id == bindparam("project"))
     if of_job:
         query = query.where(events.c.job_id == bindparam("job"))
-    return query.order_by(events.c.position).limit(bindparam("page"))
+    if not of_project:
+        return query.order_by(events.c.position).limit(bindparam("page"))
+    # A page of each, as the index has them, and the first of both: a search for either of two
+    # projects would sort all that is left of them.
+    projects: tuple[Any, ...] = (bindparam("project"), SERVER)
+    pages = [
+        query.where(events.c.project_id == of)
+        .order_by(events.c.position)
+        .limit(bindparam("page"))
+        .subquery()
+        for of in projects
+    ]
+    both = union_all(*(select(page) for page in pages))
+    return both.order_by("position").limit(bindparam("page"))
 
 
 # Made once: to build one costs more than to run it, and every commit is followed by one.
@@ -149,7 +173,7 @@ class Follower:
 
     def offer(self, rows: Sequence[Event]) -> None:
         for row in rows:
-            if self.project_id not in (None, row.project_id):
+            if self.project_id is not None and row.project_id not in (self.project_id, SERVER):
                 continue
             if self.job_id not in (None, row.job_id):
                 continue
@@ -191,6 +215,11 @@ class Feed:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
+
+    async def last(self) -> int:
+        """The position of the newest event, whose ever it is: where one begins who wants what
+        comes. Asked of the whole table: a quiet project's newest lies far back in it."""
+        return await self._store.read(last_position)
 
     def hint(self) -> None:
         """Something may have been committed: look now."""

@@ -12,7 +12,18 @@ is that server's.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Connection, String, Table, insert, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    String,
+    Table,
+    bindparam,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from windlass.core.errors import Fenced
@@ -91,12 +102,16 @@ async def release(store: Store, name: str, epoch: int) -> None:
     )
 
 
+_NEWEST = (
+    select(leases.c.epoch).where(leases.c.name == bindparam("lease")).with_for_update(read=True)
+)
+"""Asked in every transaction of who leads, so built once."""
+
+
 def check(conn: Connection, name: str, epoch: int) -> None:
     """Raise `Fenced` unless `epoch` is the office's newest; nobody takes it over before this
     transaction ends (the row is share-locked: short transactions, please)."""
-    found = conn.scalar(
-        select(leases.c.epoch).where(leases.c.name == name).with_for_update(read=True)
-    )
+    found = conn.scalar(_NEWEST, {"lease": name})
     if found != epoch:
         raise Fenced(
             f"this server no longer leads {name!r}: its epoch is {epoch}, the newest {found}"

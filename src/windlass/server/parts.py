@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends, Request
 
-from windlass.engines.base import Engine
+from windlass.server.access import walls
 from windlass.server.access.service import Access
-from windlass.server.bundles.service import Blobs
+from windlass.server.audit.chain import Chain
+from windlass.server.audit.refusals import Refusals
+from windlass.server.bundles.blobs import Blobs
+from windlass.server.checkpoints.cleaning import Cleaning
 from windlass.server.clock import Clock
+from windlass.server.engines.fleet import Fleet
 from windlass.server.feed import Feed
+from windlass.server.http import exchange
 from windlass.server.hub import Hub
 from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.fitting import Fits
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.jobs.tokens import AttemptTokens
+from windlass.server.runs.pulse import Pulse
+from windlass.server.sessions.service import Sessions
 from windlass.server.settings import Settings
+from windlass.server.storage.reading import Shelf
 from windlass.server.store.base import Store
+from windlass.server.studies.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -33,17 +41,27 @@ class Parts:
     access: Access
     tokens: AttemptTokens
     blobs: Blobs
-    engines: Mapping[str, Engine]
+    engines: Fleet
     fits: Fits
     admit: Admit
     reconcile: Reconcile
     started_ms: int
+    chain: Chain
+    refusals: Refusals
+    cleaning: Cleaning
+    sessions: Sessions
+    studies: Tuning
+    pulse: Pulse
+    shelf: Shelf
 
 
 async def _parts(request: Request) -> Parts:
     # Async though it waits for nothing: FastAPI sends a plain function to a thread, which costs
     # every call more than all else that is done for it.
     found: Parts = request.app.state.parts
+    call = exchange.of(request.scope).call
+    if call is not None and call.within:
+        return replace(found, store=walls.around(found.store, call.within))
     return found
 
 

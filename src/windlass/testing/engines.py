@@ -6,15 +6,14 @@ To run it on an engine, subclass and give the fixture:
         @pytest.fixture
         def engine_kit(self, tmp_path): ...  # yields an `EngineKit`
 
-The engine must start `windlass/testing/stub_worker.py`, or a worker that is as obedient. A kit
-says what it cannot do, and those tests are skipped with the reason.
+The engine must start `windlass/testing/stub_worker.py`. No engine is let off a test: all of them
+together are tests times engines, which `windlass.testing.contract_table` prints and holds us to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import os
 import secrets
 import signal
@@ -31,7 +30,7 @@ from windlass.core.errors import Conflict, InvalidInput
 from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
 
 STUB_WORKER = Path(__file__).with_name("stub_worker.py")
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 Suite = TypeVar("Suite")
 
 
@@ -39,7 +38,6 @@ class EngineKit(Protocol):
     """What the suite needs beside the engine itself."""
 
     nodes: tuple[str, ...]  # at least two of the names that `Engine.nodes` gives
-    obeys_stub: bool  # False: the worker is a real one, which lives until it is killed
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
 
     def engine(self) -> Engine:
@@ -50,10 +48,6 @@ class EngineKit(Protocol):
 
     def worker_pid(self, attempt_id: str, node: str) -> int | None:
         """The live worker's pid, once it is known."""
-
-    def directory(self, attempt_id: str, node: str) -> Path | None:
-        """The worker's directory, where the engine's evidence lies in one that tests can forge;
-        None: it does not."""
 
     def marks(self, attempt_id: str, node: str) -> dict[str, str]:
         """The environment by which a rank, and all that comes of it, is known for the worker's."""
@@ -97,10 +91,12 @@ def on_a_loop(
     return run
 
 
-class EngineContract:
+class WorkerContract:
+    """What holds with any worker, also with the real one, which lives until it is killed."""
+
     @on_a_loop
     async def test_it_offers_nodes_under_its_own_name(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
+        async with Running(engine_kit) as (engine, _):
             nodes = await engine.nodes()
         assert set(engine_kit.nodes) <= {node.name for node in nodes}
         assert {node.engine for node in nodes} == {engine.name}
@@ -108,88 +104,69 @@ class EngineContract:
 
     @on_a_loop
     async def test_what_was_never_launched_is_absent(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
+        async with Running(engine_kit) as (engine, _):
             attempt_id = secrets.token_hex(16)
-            assert await _sight(engine, attempt_id, engine_kit.nodes[0]) is Sight.ABSENT
+            assert await sight_of(engine, attempt_id, engine_kit.nodes[0]) is Sight.ABSENT
             assert (await engine.end(attempt_id, engine_kit.nodes[0])).sight is Sight.ABSENT
             await engine.forget(attempt_id)
 
     @on_a_loop
-    async def test_a_worker_is_seen_starting_then_alive_then_ended(
-        self, engine_kit: EngineKit
-    ) -> None:
-        _needs_stub(engine_kit)
-        async with _Running(engine_kit) as (engine, hints):
-            begin, finish = engine_kit.gate(), engine_kit.gate()
-            plan = _plan(engine_kit, before_lock=str(begin), until=str(finish), outcome="failed")
-            node = plan.nodes[0].node
-            await engine.launch(plan)
-            assert await _sight(engine, plan.attempt_id, node) is Sight.STARTING
-            await open_gate(begin)
-            await _until(engine, plan, Sight.ALIVE)
-            await open_gate(finish)
-            await hints.of(plan.attempt_id)
-            [seen] = await engine.observe([(plan.attempt_id, node)])
-            assert seen.sight is Sight.ENDED
-            assert seen.record is not None and seen.record["outcome"] == "failed"
-
-    @on_a_loop
     async def test_launch_again_starts_nothing(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
+            await until(engine, plan, Sight.ALIVE)
             pid = await _pid(engine_kit, plan.attempt_id, plan.nodes[0].node)
             await engine.launch(plan)
             assert engine_kit.worker_pid(plan.attempt_id, plan.nodes[0].node) == pid
             assert _workers_of(plan.attempt_id) == {pid}
-            await _end_all(engine, plan)
+            await end_all(engine, plan)
 
     @on_a_loop
     async def test_ten_launches_at_once_start_one_worker(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             await asyncio.gather(*(engine.launch(plan) for _ in range(10)))
-            await _until(engine, plan, Sight.ALIVE)
+            await until(engine, plan, Sight.ALIVE)
             assert len(_workers_of(plan.attempt_id)) == 1
-            await _end_all(engine, plan)
+            await end_all(engine, plan)
 
     @on_a_loop
     async def test_two_engines_launching_at_once_leave_one_worker(
         self, engine_kit: EngineKit
     ) -> None:
-        async with _Running(engine_kit) as (one, _), _Running(engine_kit) as (other, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (one, _), Running(engine_kit) as (other, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             await asyncio.gather(one.launch(plan), other.launch(plan))
-            await _until(one, plan, Sight.ALIVE)
+            await until(one, plan, Sight.ALIVE)
             await _until_true(lambda: len(_workers_of(plan.attempt_id)) == 1)
-            await _end_all(one, plan)
+            await end_all(one, plan)
 
     @on_a_loop
     async def test_launch_after_the_end_starts_nothing(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
-            await _end_all(engine, plan)
+            await until(engine, plan, Sight.ALIVE)
+            await end_all(engine, plan)
             await engine.launch(plan)
-            assert await _sight(engine, plan.attempt_id, plan.nodes[0].node) is Sight.ENDED
+            assert await sight_of(engine, plan.attempt_id, plan.nodes[0].node) is Sight.ENDED
             assert _workers_of(plan.attempt_id) == set()
 
     @on_a_loop
     async def test_a_gang_gets_a_worker_on_each_of_its_nodes(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, nodes=2, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, nodes=2, until=str(engine_kit.gate()))
             await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
+            await until(engine, plan, Sight.ALIVE)
             assert len(_workers_of(plan.attempt_id)) == 2
-            await _end_all(engine, plan)
+            await end_all(engine, plan)
 
     @on_a_loop
     async def test_a_node_it_does_not_have_is_refused_for_good(
         self, engine_kit: EngineKit
     ) -> None:
-        async with _Running(engine_kit) as (engine, _):
+        async with Running(engine_kit) as (engine, _):
             attempt_id = secrets.token_hex(16)
             worker = NodeLaunch("no-such-node", {}, "token")
             with pytest.raises(LaunchFailed, match="no-such-node") as caught:
@@ -199,13 +176,13 @@ class EngineContract:
     @on_a_loop
     async def test_a_killed_worker_is_dead_by_a_hint(self, engine_kit: EngineKit) -> None:
         """R-F7. The test observes only after the hint: nobody has to poll."""
-        async with _Running(engine_kit) as (engine, hints):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, hints):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             node = plan.nodes[0].node
             await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
+            await until(engine, plan, Sight.ALIVE)
             hints.heard.clear()
-            await _kill(engine_kit, plan.attempt_id, node)
+            await kill(engine_kit, plan.attempt_id, node)
             await hints.of(plan.attempt_id)
             [seen] = await engine.observe([(plan.attempt_id, node)])
             assert seen.sight is Sight.DEAD and seen.reason
@@ -214,94 +191,30 @@ class EngineContract:
             assert after.record is not None and after.record["outcome"] == "lost"
 
     @on_a_loop
-    async def test_a_worker_that_dies_before_its_lock_is_dead_at_once(
-        self, engine_kit: EngineKit
-    ) -> None:
-        _needs_stub(engine_kit)
-        async with _Running(engine_kit) as (engine, hints):
-            # The stub fails on a gate that is not there.
-            plan = _plan(engine_kit, before_lock="/nonexistent/gate")
-            await engine.launch(plan)
-            await hints.of(plan.attempt_id)
-            [seen] = await engine.observe([(plan.attempt_id, plan.nodes[0].node)])
-            assert seen.sight is Sight.DEAD
-            assert "No such file" in seen.reason
-            await _end_all(engine, plan)
-
-    @on_a_loop
-    async def test_a_worker_that_comes_after_it_was_given_up_leaves(
-        self, engine_kit: EngineKit
-    ) -> None:
-        """R-I2: an attempt that `end` declared over never runs."""
-        _needs_stub(engine_kit)
-        async with _Running(engine_kit) as (engine, _):
-            begin = engine_kit.gate()
-            plan = _plan(engine_kit, before_lock=str(begin), until=str(engine_kit.gate()))
-            await engine.launch(plan)
-            assert (await _end_all(engine, plan))[0].sight is Sight.ENDED
-            assert _workers_of(plan.attempt_id) == set()
-
-    @on_a_loop
     async def test_a_new_engine_adopts_what_runs(self, engine_kit: EngineKit) -> None:
         """R-F4: the old engine is gone, the worker is not, and its death is still heard."""
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
+            await until(engine, plan, Sight.ALIVE)
         node = plan.nodes[0].node
         pid = await _pid(engine_kit, plan.attempt_id, node)
-        async with _Running(engine_kit) as (engine, hints):
-            assert await _sight(engine, plan.attempt_id, node) is Sight.ALIVE
+        async with Running(engine_kit) as (engine, hints):
+            assert await sight_of(engine, plan.attempt_id, node) is Sight.ALIVE
             assert engine_kit.worker_pid(plan.attempt_id, node) == pid
-            await _kill(engine_kit, plan.attempt_id, node)
+            await kill(engine_kit, plan.attempt_id, node)
             await hints.of(plan.attempt_id)
-            assert await _sight(engine, plan.attempt_id, node) is Sight.DEAD
-            await _end_all(engine, plan)
-
-    @on_a_loop
-    async def test_a_new_engine_adopts_a_worker_that_was_still_starting(
-        self, engine_kit: EngineKit
-    ) -> None:
-        _needs_stub(engine_kit)
-        begin = engine_kit.gate()
-        plan = _plan(engine_kit, before_lock=str(begin))
-        async with _Running(engine_kit) as (engine, _):
-            await engine.launch(plan)
-        async with _Running(engine_kit) as (engine, hints):
-            assert await _sight(engine, plan.attempt_id, plan.nodes[0].node) is Sight.STARTING
-            await engine.launch(plan)
-            await open_gate(begin)
-            await hints.of(plan.attempt_id)
-            assert await _sight(engine, plan.attempt_id, plan.nodes[0].node) is Sight.ENDED
-
-    @on_a_loop
-    async def test_the_record_of_one_that_ended_meanwhile_is_known(
-        self, engine_kit: EngineKit
-    ) -> None:
-        _needs_stub(engine_kit)
-        async with _Running(engine_kit) as (engine, _):
-            finish = engine_kit.gate()
-            plan = _plan(engine_kit, until=str(finish), outcome="oom")
-            await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
-        pid = await _pid(engine_kit, plan.attempt_id, plan.nodes[0].node)
-        await open_gate(finish)
-        await _until_true(lambda: pid not in _workers_of(plan.attempt_id))
-        async with _Running(engine_kit) as (engine, _):
-            # A process that ends loses its memory, by which we know it, before its lock.
-            await _until(engine, plan, Sight.ENDED)
-            [seen] = await engine.observe([(plan.attempt_id, plan.nodes[0].node)])
-            assert seen.sight is Sight.ENDED
-            assert seen.record is not None and seen.record["outcome"] == "oom"
+            assert await sight_of(engine, plan.attempt_id, node) is Sight.DEAD
+            await end_all(engine, plan)
 
     @on_a_loop
     async def test_end_leaves_nothing_not_even_what_escaped(self, engine_kit: EngineKit) -> None:
         """R-F28, R-I4: a process in its own session, orphaned, with the mark of its worker. What
         belongs to the gang's other node, here on the same machine, is not touched."""
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, nodes=2, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, nodes=2, until=str(engine_kit.gate()))
             await engine.launch(plan)
-            await _until(engine, plan, Sight.ALIVE)
+            await until(engine, plan, Sight.ALIVE)
             one, other = [
                 await _leave_escapee(engine_kit.marks(plan.attempt_id, worker.node))
                 for worker in plan.nodes
@@ -311,7 +224,7 @@ class EngineContract:
                 assert seen.sight is Sight.ENDED
                 assert seen.record is not None and seen.record["survivors"] == []
                 assert not _runs(one) and _runs(other)
-                assert await _sight(engine, plan.attempt_id, plan.nodes[1].node) is Sight.ALIVE
+                assert await sight_of(engine, plan.attempt_id, plan.nodes[1].node) is Sight.ALIVE
                 await engine.end(plan.attempt_id, plan.nodes[1].node)
                 assert not _runs(other)
                 assert _workers_of(plan.attempt_id) == set()
@@ -321,33 +234,33 @@ class EngineContract:
 
     @on_a_loop
     async def test_end_again_answers_the_same(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             await engine.launch(plan)
-            first = await _end_all(engine, plan)
-            assert await _end_all(engine, plan) == first
+            first = await end_all(engine, plan)
+            assert await end_all(engine, plan) == first
 
     @on_a_loop
     async def test_present_lists_strays_and_forget_removes_them(
         self, engine_kit: EngineKit
     ) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan = _plan(engine_kit, until=str(engine_kit.gate()))
+        async with Running(engine_kit) as (engine, _):
+            plan = plan_of(engine_kit, until=str(engine_kit.gate()))
             place = (plan.attempt_id, plan.nodes[0].node)
             await engine.launch(plan)
-        async with _Running(engine_kit) as (engine, _):
+        async with Running(engine_kit) as (engine, _):
             assert place in await engine.present()
             with pytest.raises(Conflict):
                 await engine.forget(plan.attempt_id)
-            await _end_all(engine, plan)
+            await end_all(engine, plan)
             await engine.forget(plan.attempt_id)
             assert place not in await engine.present()
-            assert await _sight(engine, *place) is Sight.ABSENT
+            assert await sight_of(engine, *place) is Sight.ABSENT
             await engine.forget(plan.attempt_id)
 
     @on_a_loop
     async def test_names_that_are_paths_are_refused(self, engine_kit: EngineKit) -> None:
-        async with _Running(engine_kit) as (engine, _):
+        async with Running(engine_kit) as (engine, _):
             for name in ("..", "../x", "", "a/b", "A" * 32, "0" * 31, "0" * 33 + "\n"):
                 with pytest.raises(InvalidInput):
                     await engine.forget(name)
@@ -358,49 +271,18 @@ class EngineContract:
                     await engine.end("0" * 32, node)
 
     @on_a_loop
-    async def test_another_boot_id_is_dead_at_once(self, engine_kit: EngineKit) -> None:
-        """R-F29, forged: after a reboot the pid may even run again; it is another's."""
-        async with _Running(engine_kit) as (engine, _):
-            plan, directory = await _launched_and_killed(engine_kit, engine)
-            _forge(directory / "worker.json", boot_id="another-boot", **_of(os.getpid()))
-        async with _Running(engine_kit) as (engine, _):
-            [seen] = await engine.observe([(plan.attempt_id, plan.nodes[0].node)])
-            assert seen.sight is Sight.DEAD and "restarted" in seen.reason
-            await _end_all(engine, plan)
-
-    @on_a_loop
-    async def test_a_recycled_pid_is_neither_adopted_nor_killed(
-        self, engine_kit: EngineKit
-    ) -> None:
-        async with _Running(engine_kit) as (engine, _):
-            plan, directory = await _launched_and_killed(engine_kit, engine)
-        other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        try:
-            for name in ("worker.json", "spawn.json"):
-                if (directory / name).exists():
-                    _forge(directory / name, pid=other.pid)  # but with the start time of the dead
-            async with _Running(engine_kit) as (engine, _):
-                assert await _sight(engine, plan.attempt_id, plan.nodes[0].node) is Sight.DEAD
-                [seen] = await _end_all(engine, plan)
-                assert seen.sight is Sight.ENDED
-            assert other.poll() is None
-        finally:
-            other.kill()
-            other.wait()
-
-    @on_a_loop
     async def test_twenty_attempts_at_once(self, engine_kit: EngineKit) -> None:
         """R-F4's number: twenty run, the engine is replaced, all twenty are known and end."""
-        plans = [_plan(engine_kit, until=str(engine_kit.gate())) for _ in range(20)]
-        async with _Running(engine_kit) as (engine, _):
+        plans = [plan_of(engine_kit, until=str(engine_kit.gate())) for _ in range(20)]
+        async with Running(engine_kit) as (engine, _):
             await asyncio.gather(*(engine.launch(plan) for plan in plans))
             for plan in plans:
-                await _until(engine, plan, Sight.ALIVE)
-        async with _Running(engine_kit) as (engine, hints):
+                await until(engine, plan, Sight.ALIVE)
+        async with Running(engine_kit) as (engine, hints):
             places = [(plan.attempt_id, plan.nodes[0].node) for plan in plans]
             assert {seen.sight for seen in await engine.observe(places)} == {Sight.ALIVE}
             for place in places:
-                await _kill(engine_kit, *place)
+                await kill(engine_kit, *place)
             for place in places:
                 await hints.of(place[0])
             assert {seen.sight for seen in await engine.observe(places)} == {Sight.DEAD}
@@ -408,7 +290,87 @@ class EngineContract:
             assert {seen.sight for seen in ended} == {Sight.ENDED}
 
 
-class _Running:
+class EngineContract(WorkerContract):
+    """The whole: the worker is the stub, which waits at gates and ends as it is told."""
+
+    @on_a_loop
+    async def test_a_worker_is_seen_starting_then_alive_then_ended(
+        self, engine_kit: EngineKit
+    ) -> None:
+        async with Running(engine_kit) as (engine, hints):
+            begin, finish = engine_kit.gate(), engine_kit.gate()
+            plan = plan_of(engine_kit, before_lock=str(begin), until=str(finish), outcome="failed")
+            node = plan.nodes[0].node
+            await engine.launch(plan)
+            assert await sight_of(engine, plan.attempt_id, node) is Sight.STARTING
+            await open_gate(begin)
+            await until(engine, plan, Sight.ALIVE)
+            await open_gate(finish)
+            await hints.of(plan.attempt_id)
+            [seen] = await engine.observe([(plan.attempt_id, node)])
+            assert seen.sight is Sight.ENDED
+            assert seen.record is not None and seen.record["outcome"] == "failed"
+
+    @on_a_loop
+    async def test_a_worker_that_dies_before_its_lock_is_dead_at_once(
+        self, engine_kit: EngineKit
+    ) -> None:
+        async with Running(engine_kit) as (engine, hints):
+            # The stub fails on a gate that is not there.
+            plan = plan_of(engine_kit, before_lock="/nonexistent/gate")
+            await engine.launch(plan)
+            await hints.of(plan.attempt_id)
+            [seen] = await engine.observe([(plan.attempt_id, plan.nodes[0].node)])
+            assert seen.sight is Sight.DEAD
+            assert "No such file" in seen.reason
+            await end_all(engine, plan)
+
+    @on_a_loop
+    async def test_a_worker_that_comes_after_it_was_given_up_leaves(
+        self, engine_kit: EngineKit
+    ) -> None:
+        """R-I2: an attempt that `end` declared over never runs."""
+        async with Running(engine_kit) as (engine, _):
+            begin = engine_kit.gate()
+            plan = plan_of(engine_kit, before_lock=str(begin), until=str(engine_kit.gate()))
+            await engine.launch(plan)
+            assert (await end_all(engine, plan))[0].sight is Sight.ENDED
+            assert _workers_of(plan.attempt_id) == set()
+
+    @on_a_loop
+    async def test_a_new_engine_adopts_a_worker_that_was_still_starting(
+        self, engine_kit: EngineKit
+    ) -> None:
+        begin = engine_kit.gate()
+        plan = plan_of(engine_kit, before_lock=str(begin))
+        async with Running(engine_kit) as (engine, _):
+            await engine.launch(plan)
+        async with Running(engine_kit) as (engine, hints):
+            assert await sight_of(engine, plan.attempt_id, plan.nodes[0].node) is Sight.STARTING
+            await engine.launch(plan)
+            await open_gate(begin)
+            await hints.of(plan.attempt_id)
+            assert await sight_of(engine, plan.attempt_id, plan.nodes[0].node) is Sight.ENDED
+
+    @on_a_loop
+    async def test_the_record_of_one_that_ended_meanwhile_is_known(
+        self, engine_kit: EngineKit
+    ) -> None:
+        async with Running(engine_kit) as (engine, _):
+            finish = engine_kit.gate()
+            plan = plan_of(engine_kit, until=str(finish), outcome="oom")
+            await engine.launch(plan)
+            await until(engine, plan, Sight.ALIVE)
+        pid = await _pid(engine_kit, plan.attempt_id, plan.nodes[0].node)
+        await open_gate(finish)
+        await _until_true(lambda: pid not in _workers_of(plan.attempt_id))
+        async with Running(engine_kit) as (engine, _):
+            await until(engine, plan, Sight.ENDED)  # its process is gone before its system says so
+            [seen] = await engine.observe([(plan.attempt_id, plan.nodes[0].node)])
+            assert seen.record is not None and seen.record["outcome"] == "oom"
+
+
+class Running:
     """A started engine and its hints; stopped at the end."""
 
     def __init__(self, kit: EngineKit) -> None:
@@ -436,7 +398,7 @@ async def open_gate(gate: Path) -> None:
     await _until_true(opened)
 
 
-def _plan(kit: EngineKit, *, nodes: int = 1, **stub: Any) -> LaunchPlan:
+def plan_of(kit: EngineKit, *, nodes: int = 1, **stub: Any) -> LaunchPlan:
     attempt_id = secrets.token_hex(16)
     workers = tuple(
         NodeLaunch(node, {**kit.launch(attempt_id, node), "stub": stub}, secrets.token_hex(16))
@@ -445,12 +407,12 @@ def _plan(kit: EngineKit, *, nodes: int = 1, **stub: Any) -> LaunchPlan:
     return LaunchPlan(secrets.token_hex(16), attempt_id, 1, workers)
 
 
-async def _sight(engine: Engine, attempt_id: str, node: str) -> Sight:
+async def sight_of(engine: Engine, attempt_id: str, node: str) -> Sight:
     [seen] = await engine.observe([(attempt_id, node)])
     return seen.sight
 
 
-async def _until(engine: Engine, plan: LaunchPlan, sight: Sight) -> None:
+async def until(engine: Engine, plan: LaunchPlan, sight: Sight) -> None:
     places = [(plan.attempt_id, worker.node) for worker in plan.nodes]
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
@@ -468,21 +430,8 @@ async def _until_true(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _end_all(engine: Engine, plan: LaunchPlan) -> list[Seen]:
+async def end_all(engine: Engine, plan: LaunchPlan) -> list[Seen]:
     return [await engine.end(plan.attempt_id, worker.node) for worker in plan.nodes]
-
-
-async def _launched_and_killed(kit: EngineKit, engine: Engine) -> tuple[LaunchPlan, Path]:
-    plan = _plan(kit, until=str(kit.gate()))
-    node = plan.nodes[0].node
-    directory = kit.directory(plan.attempt_id, node)
-    if directory is None:
-        pytest.skip("this engine's evidence cannot be forged by a test")
-    await engine.launch(plan)
-    await _until(engine, plan, Sight.ALIVE)
-    await _kill(kit, plan.attempt_id, node)
-    await _until(engine, plan, Sight.DEAD)
-    return plan, directory
 
 
 async def _leave_escapee(marks: dict[str, str]) -> int:
@@ -507,7 +456,7 @@ async def _leave_escapee(marks: dict[str, str]) -> int:
     return int(done.stdout)
 
 
-async def _kill(kit: EngineKit, attempt_id: str, node: str) -> None:
+async def kill(kit: EngineKit, attempt_id: str, node: str) -> None:
     os.kill(await _pid(kit, attempt_id, node), signal.SIGKILL)
 
 
@@ -520,11 +469,15 @@ async def _pid(kit: EngineKit, attempt_id: str, node: str) -> int:
 
 
 def _workers_of(attempt_id: str) -> set[int]:
-    """Pids of live processes that were started with the attempt's directory as an argument."""
+    """Pids of live processes of Python that were started with the attempt's directory as an
+    argument; an engine's own programs that name it (srun) are no workers."""
     found: set[int] = set()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if attempt_id.encode() in (entry / "cmdline").read_bytes():
+            if (
+                attempt_id.encode() in (entry / "cmdline").read_bytes()
+                and "python" in os.readlink(entry / "exe").rpartition("/")[2]
+            ):
                 found.add(int(entry.name))
         except OSError:
             continue
@@ -537,17 +490,3 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return line.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-
-
-def _of(pid: int) -> dict[str, int]:
-    line = Path(f"/proc/{pid}/stat").read_bytes()
-    return {"pid": pid, "start_time": int(line.rpartition(b")")[2].split()[19])}
-
-
-def _forge(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def _needs_stub(kit: EngineKit) -> None:
-    if not kit.obeys_stub:
-        pytest.skip("a real worker does not wait at gates")

@@ -54,7 +54,8 @@ def environment(
             shutil.rmtree(folder)
         print(f"{name}: installing {' '.join(requirements)}", flush=True)
         started = time.monotonic()
-        _run(name, [python, "-m", "venv", str(folder)])
+        bare = [] if requirements else ["--without-pip"]
+        _run(name, [python, "-m", "venv", *bare, str(folder)])
         pip = [str(inside), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
         if requirements:
             _run(name, [*pip, "--retries", "2", *pip_args, *requirements])

@@ -9,12 +9,15 @@ On leaving, every job's processes are ended and the server is stopped; nothing e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -28,10 +31,14 @@ from windlass.core.signing import sign
 
 T = TypeVar("T")
 WITNESS = Path(__file__).with_name("witness.py")
+LEAST_SECONDS = 120.0
+"""Nothing that is waited for is given up before: a busy machine is no fault. What is meant to be
+quick is measured by whoever means it."""
 
 
 def wait_for(look: Callable[[], T | None], seconds: float = 30.0, what: str = "") -> T:
     """What `look` finds. Polls: only for what cannot tell by itself, such as a process's end."""
+    seconds = max(seconds, LEAST_SECONDS)
     end = time.monotonic() + seconds
     while True:
         found = look()
@@ -40,6 +47,10 @@ def wait_for(look: Callable[[], T | None], seconds: float = 30.0, what: str = ""
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} s: {what or look}")
         time.sleep(0.02)
+
+
+LIVE: weakref.WeakSet[Platform] = weakref.WeakSet()
+"""Those that are not left yet: `tests/conftest.py` adds what they say to what failed."""
 
 
 class Platform:
@@ -70,8 +81,20 @@ class Platform:
             (home / name).symlink_to(self.home / name)
         return other
 
-    def start(self, seconds: float = 30.0) -> Platform:
+    def start(self, seconds: float = 2 * LEAST_SECONDS) -> Platform:
         """Start the server (again: on the same port) and wait until it answers."""
+        self.spawn()
+        try:
+            wait_for(self._up, seconds, "the server answers")
+        except BaseException:
+            if self.process is not None:
+                self.kill()  # nobody else knows of it
+            raise
+        self.port = int(self.about()["url"].rpartition(":")[2])
+        return self
+
+    def spawn(self) -> None:
+        """Start the server, and wait for nothing: it may never come to answer."""
         assert self.process is None, "it runs already"
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.note.unlink(missing_ok=True)
@@ -83,9 +106,6 @@ class Platform:
             command += ["--database", self.database]
         with (self.home / "server.log").open("ab") as log:
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log)
-        wait_for(self._up, seconds, "the server answers")
-        self.port = int(self.about()["url"].rpartition(":")[2])
-        return self
 
     def _up(self) -> bool:
         assert self.process is not None
@@ -120,14 +140,16 @@ class Platform:
             self._client = self.new_client()
         return self._client
 
-    def new_client(self, patience_seconds: float = 15.0) -> Client:
+    def new_client(self, patience_seconds: float = LEAST_SECONDS) -> Client:
         key = self.credentials()
-        return Client(
+        made = Client(
             self.url,
             access_key=key["access_key"],
             secret_key=key["secret_key"],
             patience_seconds=patience_seconds,
         )
+        made.http.settle_seconds = max(made.http.settle_seconds, patience_seconds)
+        return made
 
     def submit(self, run: str | Sequence[str], **spec: Any) -> Job:
         """Submit without code; `run` is a command line or its words."""
@@ -161,7 +183,7 @@ class Platform:
         *,
         headers: dict[str, str] | None = None,
         token: str | None = None,
-        seconds: float = 30.0,
+        seconds: float = LEAST_SECONDS,
     ) -> httpx.Response:
         """One plain request below `/api/v1`, signed (or with a bearer token), never repeated."""
         content = b"" if body is None else json.dumps(body).encode()
@@ -199,6 +221,22 @@ class Platform:
 
         return wait_for(there, seconds, f"job {ref} is {' or '.join(states)}")
 
+    def wait_why(self, job: Job | str, *words: str, seconds: float = 30.0) -> dict[str, Any]:
+        """What `why` answers, once its sentence has all these words. A state that is seen is not
+        yet explained: the scheduler looks at a job some time after it has moved."""
+        ref = job if isinstance(job, str) else job.id
+        last: list[str] = []
+
+        def told() -> dict[str, Any] | None:
+            found: dict[str, Any] = self.client.jobs.why(ref)
+            last[:] = [found["sentence"]]
+            return found if all(word in found["sentence"] for word in words) else None
+
+        try:
+            return wait_for(told, seconds, f"job {ref} is explained by {words}")
+        except AssertionError as err:
+            raise AssertionError(f"{err}; the last it said: {last}") from None
+
     def logs(self, job: Job | str, **options: Any) -> str:
         ref = job if isinstance(job, str) else job.id
         lines = self.client.jobs.logs(ref, **options)
@@ -207,7 +245,7 @@ class Platform:
     def cli(self, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """The command line, as a user would call it."""
         command = [sys.executable, "-m", "windlass.cli.main", *words]
-        usual = {"capture_output": True, "text": True, "timeout": 120, "env": self.env}
+        usual = {"capture_output": True, "text": True, "timeout": 240, "env": self.env}
         return subprocess.run(command, **{**usual, **options})
 
     def freeze(self) -> None:
@@ -237,7 +275,7 @@ class Platform:
         if self.process is None:
             return
         self.process.send_signal(how)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=LEAST_SECONDS)
         self.process = None
         if self._client is not None:
             self._client.close()
@@ -271,6 +309,18 @@ class Platform:
         os.kill(pid, signal.SIGKILL)
         return pid
 
+    def replace_worker(self, script: Callable[[Path], str]) -> None:
+        """Workers that start from here on, until the server starts again, run this script; it is
+        told where the true worker's zipapp is."""
+        packed = self.home / "worker.pyz"
+        true = packed.with_name("worker-true.pyz")
+        if not true.exists():
+            os.link(packed, true)
+        fresh = packed.with_suffix(".new")
+        with zipfile.ZipFile(fresh, "w") as archive:
+            archive.writestr("__main__.py", script(true))
+        os.replace(fresh, packed)
+
     def clean(self) -> None:
         """End whatever is left of any job here."""
         worker = self.home / "worker.pyz"
@@ -291,7 +341,21 @@ class Platform:
                         break
                     time.sleep(0.05)
 
+    def state(self) -> str:
+        """Its jobs and the end of its log, for the report of a test that failed; never raises."""
+        try:
+            with contextlib.closing(self.new_client(patience_seconds=2)) as client:
+                jobs = [f"{job.name} {job.state} {job.reason or ''}" for job in client.jobs.list()]
+        except Exception as err:
+            jobs = [f"its jobs: {type(err).__name__}: {err}"]
+        try:
+            log = self.log()[-3000:]
+        except OSError as err:
+            log = str(err)
+        return "\n".join([*jobs, "the end of server.log:", log])
+
     def __enter__(self) -> Platform:
+        LIVE.add(self)
         return self.start()
 
     def __exit__(
@@ -300,6 +364,9 @@ class Platform:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        LIVE.discard(self)
+        if value is not None:
+            print(self.state())
         self.kill()
         if not self._beside:  # the other does it, when all have ended
             self.clean()

@@ -3,6 +3,8 @@
     with postgres_server() as server:        # None, with the reason printed, if there is none
         url = server.fresh()                 # an empty database of its own
         server.kill(); server.start()        # what a fault test does to it
+    other = server.standby()             # a copy that streams, and has all that was acknowledged
+    server.kill(); other.promote()
 
 `fsync` is off: tests kill the server, not the machine, and the kernel keeps what was written.
 """
@@ -20,7 +22,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,8 +59,10 @@ class PostgresServer:
     """One cluster. Raises LookupError when PostgreSQL is not installed."""
 
     user = "windlass"
+    """Whom servers under test log in as: nobody special, so that row-level security holds it."""
+    administrator = "postgres"
 
-    def __init__(self) -> None:
+    def __init__(self, primary: PostgresServer | None = None) -> None:
         self.binaries = _find_binaries()
         self._identity = _identity()
         # Short, because a socket's path may have no more than about 100 characters.
@@ -69,23 +73,33 @@ class PostgresServer:
         # The server dies with the *thread* that started it, so that one stays as long as we do.
         self._starter = ThreadPoolExecutor(1)
         self._numbers = itertools.count(1)
+        # A new database takes longer than most tests that want one, so the next is made meanwhile.
+        self._maker = ThreadPoolExecutor(1)
+        self._next: dict[str, Future[str]] = {}
         if self._identity:
             os.chown(self.directory, self._identity["user"], self._identity["group"])
         try:
-            subprocess.run(
-                [
-                    self.binaries / "initdb",
-                    *("-D", str(self._data), "-U", self.user, "-A", "trust"),
-                    *("-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"),
-                ],
-                check=True,
-                capture_output=True,
-                cwd=self.directory,
-                **self._identity,
-            )
+            self._make_data(primary)
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
+
+    def _make_data(self, primary: PostgresServer | None) -> None:
+        if primary is None:
+            program = "initdb"
+            words = ["-U", self.administrator, "-A", "trust", "-E", "UTF8", "--locale=C"]
+            words += ["--no-instructions"]
+        else:
+            program = "pg_basebackup"
+            where = f"host={primary.directory} user={self.administrator}"
+            words = ["--write-recovery-conf", "--checkpoint=fast", "--dbname", where]
+        subprocess.run(
+            [self.binaries / program, "-D", str(self._data), "--no-sync", *words],
+            check=True,
+            capture_output=True,
+            cwd=self.directory,
+            **self._identity,
+        )
 
     @property
     def socket(self) -> Path:
@@ -96,10 +110,17 @@ class PostgresServer:
         assert self._process is not None
         return self._process.pid
 
-    def url(self, database: str = "postgres", host: str | None = None, port: int = 5432) -> str:
-        return f"postgresql://{self.user}@/{database}?host={host or self.directory}&port={port}"
+    def url(
+        self,
+        database: str = "postgres",
+        host: str | None = None,
+        port: int = 5432,
+        user: str | None = None,
+    ) -> str:
+        where = f"host={host or self.directory}&port={port}"
+        return f"postgresql://{user or self.user}@/{database}?{where}"
 
-    def start(self, timeout_seconds: float = 30.0) -> None:
+    def start(self, timeout_seconds: float = 60.0) -> None:
         """Returns when it answers."""
         process = self._process = self._starter.submit(self._spawn).result()
         deadline = time.monotonic() + timeout_seconds
@@ -107,6 +128,8 @@ class PostgresServer:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"PostgreSQL did not start: {self.log.read_text()[-2000:]}")
             time.sleep(0.02)
+        if not self.execute(f"SELECT 1 FROM pg_roles WHERE rolname = '{self.user}'"):
+            self.execute(f"CREATE ROLE {self.user} LOGIN")
 
     def stop(self) -> None:
         """`pg_ctl stop -m fast`: sessions are told."""
@@ -116,7 +139,29 @@ class PostgresServer:
         """`pg_ctl stop -m immediate`: as after a crash."""
         self._end(signal.SIGQUIT)
 
+    def standby(self) -> PostgresServer:
+        """A running copy of this one, told of every commit before the commit is acknowledged."""
+        other = PostgresServer(self)
+        try:
+            other.start()
+            self.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            self.execute("SELECT pg_reload_conf()")
+            deadline = time.monotonic() + 60
+            while not self.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"it does not stream: {other.log.read_text()[-2000:]}")
+                time.sleep(0.02)
+        except BaseException:
+            other.remove()
+            raise
+        return other
+
+    def promote(self) -> None:
+        """A standby becomes the primary; when this returns it takes writes."""
+        self.execute("SELECT pg_promote(true, 60)")
+
     def remove(self) -> None:
+        self._maker.shutdown(cancel_futures=True)
         if self._process is not None:
             self.kill()
         self._starter.shutdown()
@@ -124,10 +169,20 @@ class PostgresServer:
 
     def fresh(self, template: str = "template0") -> str:
         """The address of a new database, a copy of `template` (which nobody may be using)."""
+        made = self._next.pop(template, None)
+        if made is None or made.exception() is not None:  # the server was killed meanwhile
+            made = self._maker.submit(self._make, template)
+        name = made.result()
+        self._next[template] = self._maker.submit(self._make, template)
+        return self.url(name)
+
+    def _make(self, template: str) -> str:
         name = f"test_{next(self._numbers)}"
         # Copying files beats logging pages for the few megabytes of an empty database.
-        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
-        return self.url(name)
+        self.execute(
+            f'CREATE DATABASE "{name}" OWNER {self.user} TEMPLATE "{template}" STRATEGY FILE_COPY'
+        )
+        return name
 
     def drop(self, url: str) -> None:
         name = url.partition("?")[0].rpartition("/")[2]
@@ -136,7 +191,8 @@ class PostgresServer:
     def execute(self, statement: str, database: str = "postgres") -> list[Any]:
         import psycopg
 
-        with psycopg.connect(self.url(database), autocommit=True) as conn:
+        address = self.url(database, user=self.administrator)
+        with psycopg.connect(address, autocommit=True) as conn:
             cursor = conn.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
@@ -165,7 +221,7 @@ class PostgresServer:
     def _end(self, number: signal.Signals) -> None:
         assert self._process is not None
         self._process.send_signal(number)
-        self._process.wait(30)
+        self._process.wait(60)
         self._process = None
 
 

@@ -32,6 +32,10 @@ class Proxy:
         """Once; then whole connections pass again."""
         self._left[direction] = count
 
+    def turn_to(self, target: Path) -> None:
+        """New connections go there; those that are open stay what they are."""
+        self._target = target
+
     def heal(self) -> None:
         self._left = {"up": None, "down": None}
 

@@ -38,6 +38,7 @@ from windlass.testing.simulated.checkers import AT_THE_END, Capacity
 from windlass.testing.simulated.cluster import Cluster, FakeWorker
 from windlass.testing.simulated.disk import Disk, ProcessStore
 from windlass.testing.simulated.evidence import Evidence
+from windlass.testing.simulated.metering import Books
 from windlass.testing.simulated.network import LATEST, Lost, Network
 from windlass.testing.simulated.plans import SCENARIOS, JobPlan, Plan, storm
 from windlass.testing.simulated.process import Points, Process, belonging
@@ -56,6 +57,7 @@ class Result:
     evidence: Evidence
     final: dict[str, str]
     """Each job's name and the state it ended in; a removed job is not there."""
+    ledger: list[dict[str, Any]]
 
     @property
     def command(self) -> str:
@@ -96,8 +98,10 @@ def _simulate(
     violations = [*evidence.problems]
     for checker in AT_THE_END:
         violations += checker(world.disk, evidence, world.cluster)
+    violations += world.books.wrong()
     final = {row["name"]: row["state"] for row in world.disk.rows("SELECT name, state FROM jobs")}
-    return Result(plan, crash_at, violations, world.points.kinds, evidence, final)
+    ledger = world.disk.rows("SELECT * FROM ledger ORDER BY id")
+    return Result(plan, crash_at, violations, world.points.kinds, evidence, final, ledger)
 
 
 class _World:
@@ -114,6 +118,7 @@ class _World:
         self._servers: list[Server] = []
         self._generation = 0
         self._capacity = Capacity(self.disk, plan.nodes)
+        self.books = Books(self.disk)
         self._attempts = 0
         self._network: Network[Server] = Network(
             lambda: self._servers,
@@ -235,6 +240,7 @@ class _World:
                 process.go_on()
 
     def _committed(self, process: Process) -> None:
+        self.books.look()
         for problem in self._capacity.exceeded():
             self.evidence.note(process.name, problem)
             self.evidence.problems.append(problem)

@@ -28,8 +28,10 @@ from windlass.core.jobs import JobSpec
 from windlass.core.strict import Count, Line, Strict
 from windlass.server.access import tables
 from windlass.server.access.calls import Call, spend
+from windlass.server.access.keys import NewKey
 from windlass.server.access.sealing import load
-from windlass.server.access.service import Access, NewKey, new_token
+from windlass.server.access.service import Access, new_token
+from windlass.server.audit.tables import audit
 from windlass.server.http.application import Application
 from windlass.server.http.body import byte_stream, json_body
 from windlass.server.http.limits import Cap, Rules
@@ -90,7 +92,8 @@ def make(home: Path, now_ms: Callable[[], int] | None = None, **rules: Any) -> S
 
 
 def _create_tables(conn: Connection) -> None:
-    for table in (tables.projects, tables.users, tables.keys, tables.signatures):
+    named = ("projects", "users", "memberships", "keys", "tokens", "signatures")
+    for table in (*(getattr(tables, name) for name in named), audit):
         table.create(conn)
 
 

@@ -52,7 +52,7 @@ def reap(directory: str) -> int:
         return 3
     with open(os.path.join(directory, "launch.json")) as file:
         launch = json.load(file)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     survivors = _marked(directory)
     while survivors and time.monotonic() < deadline:
         for pid in survivors:

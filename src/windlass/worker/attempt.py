@@ -8,10 +8,8 @@ put events into its queue and wake it. So what the worker does follows from even
 
 from __future__ import annotations
 
-import collections
 import os
-import select
-import signal
+import sys
 import threading
 import time
 
@@ -21,23 +19,33 @@ from windlass.worker import (
     checkpoints,
     debug,
     ending,
-    environment,
+    handed,
     hooks,
     probes,
     processes,
     scratch,
     spawn,
+    starting,
     verdict,
 )
 from windlass.worker import record as records
+from windlass.worker.beats import Beats
+from windlass.worker.comebacks import Comebacks
+from windlass.worker.disk import DiskWatch
 from windlass.worker.ending import Ending
+from windlass.worker.environment import in_own_time
+from windlass.worker.events import Events
 from windlass.worker.inspection import Inspector
-from windlass.worker.launch import Launch, Member, Refused
-from windlass.worker.logs import Stream
+from windlass.worker.isolation import Isolation
+from windlass.worker.launch import Launch, Refused
+from windlass.worker.masking import MaskedText, Masker, masker_of
+from windlass.worker.noticing import Noticing
 from windlass.worker.orders import Orders
+from windlass.worker.pickup.watch import Watch
 from windlass.worker.ports import HeldPorts
-from windlass.worker.pump import Channel, Pump
+from windlass.worker.pump import Pump
 from windlass.worker.ranks import Rank
+from windlass.worker.relay import Relay
 from windlass.worker.reporter import Reporter
 from windlass.worker.server import Fenced, Gone, Server
 from windlass.worker.services.port import ServicePort
@@ -45,55 +53,77 @@ from windlass.worker.services.running import Services
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Deque, Dict, List, Optional, Set, Tuple
+    from typing import Any, Dict, List, Optional
+
+    from windlass.worker.mirror.sending import Mirror
+
+
+COUNT_SECONDS = 2.0
+FENCE_SECONDS = 2.0
+"""So soon a worker under a lease sees that its engine has given it up."""
 
 
 class Attempt:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._spawner = spawn.Spawner()
-        self._spawner.become_subreaper()
-        self._events: Deque[Tuple[str, Any]] = collections.deque()
-        self._wake_read, self._wake_write = os.pipe()
-        for each in (self._wake_read, self._wake_write):
-            os.set_blocking(each, False)
+        self._events = Events()
         self._ranks: List[Rank] = []
         self._ports: List[HeldPorts] = []
         self._nodes = 1
         self._ending: Optional[Ending] = None
         self._decided = False
-        self._told_dropped: Set[int] = set()
-        self._cgroups: Optional[cgroups.Cgroups] = None
+        self._next_count = 0.0
+        self._isolation: Optional[Isolation] = None
         self._services: Optional[Services] = None
-        self._pump = Pump(launch.retry_log_patterns)
+        self._relay: Optional[Relay] = None
+        self._masker: Optional[Masker] = None
+        self._pickup: Optional[Watch] = None
+        self._noticing: Optional[Noticing] = None
+        self._pump = Pump(launch.retry_log_patterns, launch.respawn is not None)
+        beats = Beats(self._pump)
+        self._mirror: Optional[Mirror] = None
+        if launch.mirror:
+            # Here and below, not at the top: other workers need not load it.
+            from windlass.worker.mirror.sending import Mirror
+
+            self._mirror = Mirror(launch, lambda why: self._events.tell("fenced", why))
         self._registering: Optional[List[Server]] = [Server(launch), Server(launch)]
         self._reporter = Reporter(
             launch,
             self._registering[0],
-            ranks=self._beat_ranks,
+            ranks=lambda: beats.of(self._ranks, self._reporter.note),
             on_step=self._saw_step,
             on_orders=lambda orders: self._orders.take(orders),
-            on_fenced=lambda why: self._tell("fenced", why),
+            on_fenced=lambda why: self._events.tell("fenced", why),
         )
+        self._comebacks = Comebacks(launch, self._pump, self._reporter)
         self._inspector = Inspector(
-            launch, self._pump, self._reporter, on_hung=lambda why: self._tell("hung", why)
+            launch, self._pump, self._reporter, on_hung=lambda why: self._events.tell("hung", why)
+        )
+        folders = [launch.directory, *([launch.checkpoint_dir] if launch.checkpoint_dir else [])]
+        self._disk = DiskWatch(
+            folders, launch.max_disk_bytes, lambda words: self._events.tell("over", words)
         )
         self._orders = Orders(
             launch,
             Server(launch),
-            on_order=lambda order: self._tell("order", order),
-            on_fenced=lambda why: self._tell("fenced", why),
+            on_order=lambda order: self._events.tell("order", order),
+            on_fenced=lambda why: self._events.tell("fenced", why),
         )
 
     def run(self) -> None:
         """The whole story. When it returns, `exit.json` is there. Raises OSError when the disk
         would not take it; the server was told all the same."""
-        self._listen_to_signals()
+        self._events.listen(self._terminated)
+        if self._mirror is not None:
+            self._mirror.start()
         try:
             self._begin()
             self._watch()
         except Refused as err:
             self._ending = Ending("refused", str(err), 0)
+            self._ending.advice = err.advice
         except Fenced as err:
             self._ending = Ending("lost", "fenced: %s" % err, 0)
         except Gone:
@@ -114,19 +144,29 @@ class Attempt:
         launch = self._launch
         for name in ("run", "out", "logs", "debug", "files"):
             os.makedirs(launch.path(name), 0o700, exist_ok=True)
-        self._tmp = scratch.make(launch.directory)
         assert self._registering is not None
         server = self._registering[1]
         bundle.lay_out(launch, server)
         self._hook = debug.lay_hook(launch)
-        self._cgroups = cgroups.Cgroups(launch)
-        self._remember()
         if launch.checkpoint_dir:
             os.makedirs(launch.checkpoint_dir, 0o700, exist_ok=True)
-            checkpoints.sweep(launch.checkpoint_dir, launch.attempt)
+        isolation = self._isolation = Isolation(launch, self._spawner.system)
+        self._remember()
+        if launch.checkpoint_dir:
+            folder, number = launch.checkpoint_dir, launch.attempt
+            isolation.call(lambda: checkpoints.sweep(folder, number))
+        if launch.git and not self._fetch(isolation):
+            return
         ledger = os.path.join(launch.cache_dir, "ports") if launch.cache_dir else None
-        self._ports = [HeldPorts(member.nproc, ledger) for member in launch.members]
-        service_ports = {each.name: ServicePort(launch.host, ledger) for each in launch.members}
+        sockets = isolation.sockets
+        if sockets is not None:
+            # Before the ports: it wants one of its own choice.
+            self._relay = Relay(launch, sockets)
+            self._relay.start()
+        self._ports = [HeldPorts(member.nproc, ledger, sockets) for member in launch.members]
+        service_ports = {
+            each.name: ServicePort(launch.host, ledger, sockets) for each in launch.members
+        }
         self._services = Services(launch, service_ports)
         answer = self._register(self._ports, service_ports)
         self._registering = None
@@ -135,7 +175,8 @@ class Attempt:
             if waited is None:
                 return
             answer = waited
-        rendezvous = answer["rendezvous"]
+        rendezvous = in_own_time(answer["rendezvous"])
+        self._hide(rendezvous)
         extras = self._prepare_framework(rendezvous)
         self._services.start(rendezvous)
         if not rendezvous.get("ports_stay_held"):
@@ -143,11 +184,47 @@ class Attempt:
                 each.release()
         self._start_ranks(rendezvous, extras)
 
+    def _hide(self, rendezvous: Dict[str, Any]) -> None:
+        """From here on nothing that leaves this process, but the ranks' environment, holds one of
+        the attempt's secrets. Raises Refused when one that the job names is gone."""
+        gone = rendezvous.get("secrets_gone") or ()
+        if gone:
+            raise Refused("the secret %s was removed" % ", ".join(gone))
+        self._masker = masker_of(rendezvous.get("secrets"))
+        if self._masker is not None:
+            self._reporter.masker = self._masker
+            sys.stderr = MaskedText(sys.stderr, self._masker)
+
+    def _fetch(self, isolation: Isolation) -> bool:
+        """The code out of its repository; False when we were told to end before it was here."""
+        # Here, not at the top: other workers need not load it.
+        from windlass.worker.repository import Repository
+
+        self._orders.start()
+        repository = Repository(self._launch, isolation, self._spawner, self._told_to_end)
+        try:
+            repository.lay_out(self._agree)
+        except Gone:
+            if not self._told_to_end():
+                raise
+            return False
+        return True
+
+    def _told_to_end(self) -> bool:
+        for kind, found in self._events.take():
+            self._handle(kind, found)
+        return self._ending is not None
+
+    def _agree(self, commit: str) -> str:
+        """Which commit the job runs: what was reported first, by whichever of its nodes."""
+        answer = self._reporter.call("/api/v1/worker/code", {"commit": commit})
+        return str(answer["commit"])
+
     def _register(
         self, ports: List[HeldPorts], service_ports: Dict[str, ServicePort]
     ) -> Dict[str, Any]:
         launch = self._launch
-        assert self._cgroups is not None
+        assert self._isolation is not None
         body: Dict[str, Any] = {
             "host": launch.host,
             "boot_id": processes.boot_id(),
@@ -161,10 +238,11 @@ class Attempt:
                 }
                 for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
             ],
-            "isolation": {**self._cgroups.report(), "ifname": launch.ifname},
+            "isolation": {**self._isolation.report(), "ifname": launch.ifname},
         }
-        if launch.resume and launch.checkpoint_dir:
-            offered = checkpoints.found(launch.checkpoint_dir)[:16]
+        if launch.resume and launch.checkpoint_dir and not launch.mirror:
+            folder = launch.checkpoint_dir
+            offered = self._isolation.call(lambda: checkpoints.found(folder)[:16])
             if offered:
                 body["checkpoints"] = offered
         answer: Dict[str, Any] = self._reporter.call("/api/v1/worker/register", body)
@@ -184,20 +262,19 @@ class Attempt:
                     answer = server.call("GET", path, timeout=60)
                     if not answer.get("whole") and time.monotonic() - asked < 0.05:
                         time.sleep(0.2)
-                self._tell("whole", answer)
+                self._events.tell("whole", answer)
             except Fenced as err:
-                self._tell("fenced", str(err))
+                self._events.tell("fenced", str(err))
             except Refused as err:
-                self._tell("refused", str(err))
+                self._events.tell("refused", str(err))
             except Gone:
                 pass
 
         threading.Thread(target=ask, name="rendezvous", daemon=True).start()
         while self._ending is None:
             self._check_lease()
-            self._sleep(1.0)
-            while self._events:
-                kind, found = self._events.popleft()
+            self._events.sleep(1.0)
+            for kind, found in self._events.take():
                 if kind == "whole":
                     whole: Dict[str, Any] = found
                     return whole
@@ -208,11 +285,16 @@ class Attempt:
     def _prepare_framework(self, rendezvous: Dict[str, Any]) -> Dict[str, str]:
         """Lay out its hooks, ask its probes; the variables that follow, which yield to all others.
         While our ports are still held: the job's Python takes its time to answer."""
-        hooks.lay(self._hook, rendezvous.get("hooks") or ())
+        own_hooks = ("tracking",) if self._launch.pickup else ()
+        rendezvous["hooks"] = [*(rendezvous.get("hooks") or ()), *own_hooks]
+        hooks.lay(self._hook, rendezvous["hooks"])
         variables: Dict[str, str] = {}
         asked = rendezvous.get("probes") or ()
         if asked:
-            variables, there, absent = probes.answer(self._launch, asked, os.environ)
+            assert self._isolation is not None
+            own = self._isolation.variables(os.environ)
+            launch, call = self._launch, self._isolation.call
+            variables, there, absent = call(lambda: probes.answer(launch, asked, own))
             ranks = [rank["rank"] for told in rendezvous["members"] for rank in told["ranks"]]
             # Good news is the same on every node: the first one tells it.
             for text in [*(there if 0 in ranks else ()), *absent]:
@@ -220,42 +302,49 @@ class Attempt:
         return variables
 
     def _start_ranks(self, rendezvous: Dict[str, Any], extras: Dict[str, str]) -> None:
-        launch = self._launch
-        assert self._cgroups is not None
-        resume, notes = checkpoints.choose(rendezvous.get("resume_from"), launch.checkpoint_dir)
-        rendezvous = {**rendezvous, "resume_from": resume}
+        launch, isolation = self._launch, self._isolation
+        assert isolation is not None and self._services is not None
+        wanted, folder = rendezvous.get("resume_from"), launch.checkpoint_dir
+        server = Server(launch)
+        self._registering = [server]  # a signal ends what is being fetched
+        notes: List[Dict[str, str]] = []
+        if launch.mirror and folder:
+            from windlass.worker.mirror.checkpoints import fetched
+
+            wanted, notes = fetched(launch, server, wanted)
+            isolation.give(folder)
+        resume, bad = isolation.call(lambda: checkpoints.choose(wanted, folder), 3600.0)
+        notes += [{**note, "path": launch.at_home(note["path"])} for note in bad]
+        if resume is not None:
+            path = launch.at_home(resume["path"])
+            notes.append({"kind": "checkpoint-verified", "path": path})
+        start = handed.laid(launch, isolation, server, rendezvous.get("start_from"), resume)
+        self._registering = None
+        rendezvous = {**rendezvous, **start}
+        if self._relay is not None:
+            url = rendezvous.get("url") or (launch.urls or [""])[0]
+            rendezvous["url"] = self._relay.url_inside(url)
         for note in notes:
             self._reporter.note(note)
         self._nodes = rendezvous.get("nodes", 1)
-        members = {(member.role, member.index): member for member in launch.members}
-        troubles = []
-        for told in rendezvous["members"]:
-            member = members[(told["role"], told["index"])]
-            finish = rendezvous.get("finish", {}).get(member.role) or member.finish
-            for local_rank, told_rank in enumerate(told["ranks"]):
-                rank = Rank(member, local_rank, told_rank["rank"], finish)
-                self._ranks.append(rank)
-                folders = {
-                    "tmp": self._tmp,
-                    "hook": self._hook,
-                    "files": self._files_of(rank, told_rank.get("files") or {}),
-                }
-                devices = environment.devices_of(
-                    member, told.get("gpus", "rank"), local_rank, len(told["ranks"])
-                )
-                variables = environment.of_rank(
-                    launch, member, rendezvous, told_rank, folders, devices, os.environ
-                )
-                variables = {**extras, **variables}
-                command, inherited = self._command_of(member, told_rank, folders["files"])
-                trouble = self._start_rank(rank, command, variables, inherited)
-                troubles.append((command, trouble))
-        self._remember()
+        watch = self._pickup = Watch(launch, self._ranks, isolation.uid)
+        self._reporter.usage = watch.kept
+        self._noticing = Noticing(
+            launch, self._ranks, self._note_checkpoint, isolation.uid, self._nodes
+        )
+        starter = self._comebacks.starter = starting.Starter(
+            launch, isolation, self._spawner, self._services, self._pump, self._hook,
+            self._masker, watch,
+        )  # fmt: skip
+        try:
+            troubles = starter.start(rendezvous, extras, self._ranks)
+        finally:
+            self._remember()
         self._pump.start()
-        for command, trouble in troubles:
-            reason = spawn.trouble_of(command, trouble)
-            if reason:
-                raise Refused(reason)
+        self._pickup.start()
+        self._noticing.start()
+        self._disk.start()
+        starting.check(troubles)
         self._reporter.post(
             "/api/v1/worker/started",
             {"ranks": [{**rank.place(), "pid": rank.pid} for rank in self._ranks]},
@@ -263,58 +352,16 @@ class Attempt:
         self._reporter.start()
         self._orders.start()
 
-    def _command_of(
-        self, member: Member, told: Dict[str, Any], files: str
-    ) -> Tuple[List[str], Optional[int]]:
-        """What one process runs: the member's command, or a service of ours in its place, which
-        inherits the socket of its port."""
-        assert self._services is not None
-        if told.get("instead"):
-            return self._services.stand_in(told["instead"], member, files)
-        command = environment.command_of(member, self._launch.python)
-        return [*(told.get("prefix") or ()), *command], None
-
-    def _start_rank(
-        self,
-        rank: Rank,
-        command: List[str],
-        variables: Dict[str, str],
-        inherited: Optional[int] = None,
-    ) -> int:
-        assert self._cgroups is not None
-        if inherited is not None:
-            os.set_inheritable(inherited, True)
-        rank.started_ms = int(time.time() * 1000)
-        rank.pid, out, err, trouble = self._spawner.start(
-            command,
-            variables,
-            self._launch.path("work"),
-            self._cgroups.member_files(rank.member),
-        )
-        if inherited is not None:
-            os.close(inherited)
-        rank.start_time = processes.start_time(rank.pid)
-        for stream, pipe in (("out", out), ("err", err)):
-            name = "%s.%s" % (rank.name, stream)
-            log = Stream(self._launch.path("logs"), name, self._launch.log_rate)
-            self._pump.add(Channel(rank.number, pipe, log, keep_tail=stream == "err"))
-        return trouble
-
-    def _files_of(self, rank: Rank, files: Dict[str, str]) -> str:
-        folder = self._launch.path("files", str(rank.number))
-        os.makedirs(folder, 0o700, exist_ok=True)
-        for name, text in files.items():
-            with open(os.path.join(folder, os.path.basename(name)), "w") as file:
-                file.write(text)
-        assert self._services is not None
-        self._services.lay(folder)
-        return folder
+    def _note_checkpoint(self, note: Dict[str, Any]) -> None:
+        """Of a script's own files. Mirrored ones count when the server has them, not before."""
+        if not self._launch.mirror:
+            self._reporter.note(note)
 
     def _remember(self) -> None:
         """What `reap` needs when we die without a word."""
-        assert self._cgroups is not None
+        assert self._isolation is not None
         content = {
-            "cgroups": self._cgroups.paths,
+            "cgroups": self._isolation.cgroups.paths,
             "ranks": [
                 {"pid": rank.pid, "start_time": rank.start_time}
                 for rank in self._ranks
@@ -328,8 +375,8 @@ class Attempt:
     def _watch(self) -> None:
         while True:
             self._collect()
-            while self._events:
-                self._handle(*self._events.popleft())
+            for kind, found in self._events.take():
+                self._handle(kind, found)
             now = time.monotonic()
             if self._ending is None:
                 word, failed = verdict.judge(self._ranks, self._nodes)
@@ -341,26 +388,30 @@ class Attempt:
                     # What a rank left behind when it ended well has no claim to a warning.
                     serving = any(rank.running for rank in self._ranks)
                     grace = self._launch.grace_seconds if serving else 0
-                    self._end("succeeded", "all ranks ended well", grace)
+                    outcome, why, failed = verdict.at_the_end(self._ranks)
+                    self._end(outcome, why, grace, failed)
                 elif word == verdict.DECIDED and not self._decided:
                     self._decided = True
                     self._reporter.note({"kind": "decided"})
+                elif self._comebacks.start_due(self._ranks, now):
+                    self._remember()
                 self._check_lease()
+                self._check_processes(now)
                 self._inspector.check_hang(self._ranks, self._nodes, now)
             if self._ending is not None:
                 if now >= self._ending.kill_at or not ending.groups_live(self._ranks):
                     return
-                self._sleep(min(0.5, self._ending.kill_at - now))
+                self._events.sleep(min(0.5, self._ending.kill_at - now))
             else:
-                self._sleep(self._patience(now))
+                self._events.sleep(self._patience(now))
 
     def _patience(self, now: float) -> float:
         """How long nothing but an event can change what we think."""
-        wait = 60.0
-        wait = min(wait, max(0.01, self._inspector.next_look - now))
+        next_look = min(self._inspector.next_look, self._comebacks.next_at(self._ranks))
+        wait = max(0.01, min(60.0, next_look - now, self._next_count - now))
         if self._launch.lease_seconds is not None:
             until = self._reporter.last_good + self._launch.lease_seconds
-            wait = min(wait, max(0.01, until - now))
+            wait = min(wait, max(0.01, until - now), FENCE_SECONDS)
         return wait
 
     def _handle(self, kind: str, found: Any) -> None:
@@ -372,6 +423,8 @@ class Attempt:
             if self._ending is not None:
                 self._ending.hurry(0)
             self._end("cancelled", "the worker was told to stop", self._launch.grace_seconds)
+        elif kind == "over":
+            self._end("failed", found, min(2.0, self._launch.grace_seconds))
         elif kind == "hung":
             self._end("hung", found, self._launch.grace_seconds)
         elif kind == "order":
@@ -407,6 +460,9 @@ class Attempt:
         lease = self._launch.lease_seconds
         if lease is None or self._ending is not None:
             return
+        if os.path.exists(self._launch.path("fence")):
+            self._end("lost", "fenced: its node was given up", 0)
+            return
         if time.monotonic() - self._reporter.last_good >= lease:
             self._end(
                 "lost",
@@ -414,28 +470,15 @@ class Attempt:
                 self._launch.grace_seconds,
             )
 
-    def _beat_ranks(self) -> List[Dict[str, Any]]:
-        usage = processes.tree_usage([rank.pid for rank in self._ranks if rank.running])
-        found = []
-        for rank in self._ranks:
-            dropped = self._pump.dropped(rank.number)
-            if dropped and rank.number not in self._told_dropped:
-                self._told_dropped.add(rank.number)
-                note = {"kind": "dropped", "rank": rank.number, "bytes": dropped}
-                self._reporter.note(note)
-            cpu_ms, rss_bytes = usage.get(rank.pid, (0, 0))
-            entry: Dict[str, Any] = {
-                "rank": rank.number,
-                "pid": rank.pid,
-                "output_bytes": self._pump.received(rank.number),
-                "step": rank.step,
-                "cpu_ms": cpu_ms,
-                "rss_bytes": rss_bytes,
-            }
-            if rank.ended_ms is not None:
-                entry["exit"] = rank.exit if rank.signal is None else -rank.signal
-            found.append(entry)
-        return found
+    def _check_processes(self, now: float) -> None:
+        """One that forks without end would go on at its limit for ever, to nobody's use."""
+        if self._isolation is None or now < self._next_count:
+            return
+        self._next_count = now + COUNT_SECONDS
+        for member in self._launch.members:
+            words = self._isolation.cgroups.too_many_processes(member)
+            if words:
+                self._end("failed", words, min(2.0, self._launch.grace_seconds))
 
     def _saw_step(self, number: int, step: int) -> None:
         for rank in self._ranks:
@@ -449,29 +492,39 @@ class Attempt:
             rank = ranks.get(pid)
             if rank is not None:
                 rank.ended(status, usage, self._ending.outcome if self._ending else None)
-                if self._cgroups is not None and rank.exit != 0:
-                    rank.oom = self._cgroups.out_of_memory(rank.member)
-                if rank.exit == 0 and any(each.running for each in self._ranks):
+                if self._isolation is not None and rank.exit != 0:
+                    rank.oom, rank.limit = self._isolation.cgroups.exceeded(rank.member)
+                if rank.exit == 0 and any(each.lives for each in self._ranks):
                     ended = {**rank.place(), "exit": 0, "signal": None}
                     self._reporter.note({"kind": "rank-ended", **ended})
+                elif rank.failed and self._ending is None:
+                    self._comebacks.lose(rank)
 
     # -- the end
 
     def _finish(self) -> None:
         assert self._ending is not None
         launch = self._launch
-        groups = self._cgroups.paths if self._cgroups is not None else []
+        if self._noticing is not None:
+            self._noticing.stop()
+        groups = self._isolation.cgroups.paths if self._isolation is not None else []
         running = {rank.pid: rank for rank in self._ranks if rank.running}
         processes.kill(running)
         deadline = time.monotonic() + ending.KILL_SECONDS
         while any(rank.running for rank in running.values()) and time.monotonic() < deadline:
             self._collect()
-            self._sleep(0.01)
+            self._events.sleep(0.01)
         survivors = ending.kill_everything(groups, self._ranks)
         if self._services is not None:
             self._services.stop()
         cgroups.remove(groups)
-        self._pump.finish(2.0)
+        if self._noticing is not None:
+            self._noticing.finish()
+        if self._isolation is not None:
+            self._isolation.close()
+        self._pump.finish(10.0)
+        if self._pickup is not None:
+            self._pickup.stop()
         record = records.make(
             launch.attempt_id,
             launch.attempt,
@@ -482,43 +535,33 @@ class Attempt:
             records.failure_of(self._ending.failure) if self._ending.failure else None,
             survivors,
         )
+        if self._ending.advice:
+            record["advice"] = self._ending.advice
+        if self._masker is not None:
+            record = self._masker.value(record)
         scratch.remove(launch.directory)
         try:
             records.write(launch.directory, record)
         finally:
             if not self._ending.reason.startswith("fenced"):
-                self._reporter.goodbye(record)
+                self._say_goodbye(record)
+
+    def _say_goodbye(self, record: Dict[str, Any]) -> None:
+        if self._mirror is None:
+            self._reporter.goodbye(record)
+            return
+        # A beat at once: the server then knows that only files are still to come.
+        self._reporter.note({"kind": "delivering"})
+        if self._mirror.deliver(record, self._launch.deliver_seconds):
+            # There is no shared folder in which the server would find what was not said.
+            self._reporter.goodbye(record, self._launch.deliver_seconds)
+        else:
+            self._reporter.goodbye(record)
 
     # -- events
 
-    def _listen_to_signals(self) -> None:
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        signal.signal(signal.SIGTERM, lambda number, frame: self._terminated())
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-
     def _terminated(self) -> None:
-        self._tell("terminated", None)
+        self._events.tell("terminated", None)
         # Before the gang is known nobody reads events: the call under way must end instead.
         for server in self._registering or ():
             server.stop()
-
-    def _tell(self, kind: str, found: Any) -> None:
-        """From any thread or signal handler."""
-        self._events.append((kind, found))
-        try:
-            os.write(self._wake_write, b"!")
-        except OSError:
-            pass
-
-    def _sleep(self, seconds: float) -> None:
-        """Until an event, or for so long."""
-        if self._events:
-            return
-        select.select([self._wake_read], [], [], max(0.0, seconds))
-        try:
-            while os.read(self._wake_read, 4096):
-                pass
-        except BlockingIOError:
-            pass

@@ -35,11 +35,11 @@ def lay_out(launch: Launch, server: Server) -> None:
     root = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for entry in files:
-            blob = _blob(launch, server, entry["digest"])
+            opened = blob(launch, server, entry["digest"])
             try:
-                _place(root, entry, blob)
+                _place(root, entry, opened)
             finally:
-                os.close(blob)
+                os.close(opened)
     finally:
         os.close(root)
 
@@ -119,13 +119,13 @@ def _place(root: int, entry: Dict[str, Any], blob: int) -> None:
         raise Refused("%s of the bundle is damaged: its digest differs" % entry["path"])
 
 
-def _blob(launch: Launch, server: Server, digest: str) -> int:
+def blob(launch: Launch, server: Server, digest: str) -> int:
     """An open file with the blob."""
     for folder in (launch.blob_dir, launch.cache_dir):
         opened = _open_blob(folder, digest)
         if opened is not None:
             return opened
-    return _fetch(launch, server, digest)
+    return fetch(launch, server, digest)
 
 
 def _open_blob(folder: Optional[str], digest: str) -> Optional[int]:
@@ -139,7 +139,7 @@ def _open_blob(folder: Optional[str], digest: str) -> Optional[int]:
     return None
 
 
-def _fetch(launch: Launch, server: Server, digest: str) -> int:
+def fetch(launch: Launch, server: Server, digest: str) -> int:
     """Bring a blob into the cache: whole and true, or not at all."""
     folder = os.path.join(launch.cache_dir or launch.path("cache"), digest[:2])
     os.makedirs(folder, 0o700, exist_ok=True)

@@ -13,14 +13,15 @@ import os
 import signal
 import time
 
+from windlass.worker import devices
 from windlass.worker.launch import Launch, Member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Set, Tuple
+    from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 ROOT = "/sys/fs/cgroup"
-_MAX_PIDS = 16384
+_CONTROLLERS = ("memory", "pids", "cpu", "devices")
 
 
 class Cgroups:
@@ -42,30 +43,48 @@ class Cgroups:
         two = self.version2
         kind = "v2" if two else "v1" if self.version1 else "none"
         report = {"cgroup": kind}
-        for controller, file in (("memory", "memory.max"), ("pids", "pids.max")):
+        files = (("memory", "memory.max"), ("pids", "pids.max"), ("cpu", "cpu.weight"))
+        for controller, file in files:
             if controller in self.version1:
                 report[controller] = "v1"
             else:
                 has = two is not None and _any_child_has(two, file)
                 report[controller] = "v2" if has else "none"
+        if "devices" in self.version1:
+            report["devices"] = "v1"
         return report
 
     def member_files(self, member: Member) -> List[str]:
         """The `cgroup.procs` files that a process of this member writes itself into."""
         return [os.path.join(path, member.name, "cgroup.procs") for path in self.paths]
 
-    def out_of_memory(self, member: Member) -> bool:
-        """Whether the kernel has killed for memory in this member's group since last asked."""
-        count = 0
-        if "memory" in self.version1:
-            count = _counter(
-                os.path.join(self.version1["memory"], member.name, "memory.oom_control"),
-                "oom_kill",
-            )
-        elif self.version2:
-            count = _counter(os.path.join(self.version2, member.name, "memory.events"), "oom_kill")
+    def exceeded(self, member: Member) -> Tuple[bool, str]:
+        """(whether the kernel has killed for memory in this member's group since last asked, the
+        limit that was reached, in words)."""
+        name = "memory.oom_control" if "memory" in self.version1 else "memory.events"
+        count = _counter(self._file("memory", member, name), "oom_kill")
         before, self._ooms[member.name] = self._ooms.get(member.name, 0), count
-        return count > before
+        if count > before:
+            return True, self._memory_words(member)
+        return False, self.too_many_processes(member)
+
+    def too_many_processes(self, member: Member) -> str:
+        """In words, when a fork of this member was ever refused for its number of processes."""
+        if not _counter(self._file("pids", member, "pids.events"), "max"):
+            return ""
+        limit = _number(self._file("pids", member, "pids.max"))
+        return "%s reached its limit of %d processes (pids)" % (member.name, limit)
+
+    def _memory_words(self, member: Member) -> str:
+        name = "memory.max_usage_in_bytes" if "memory" in self.version1 else "memory.peak"
+        used = _number(self._file("memory", member, name))
+        if member.memory_bytes:
+            return "used %s of %s" % (_size(used), _size(member.memory_bytes))
+        return "used %s, and the machine had no more" % _size(used)
+
+    def _file(self, controller: str, member: Member, name: str) -> str:
+        top = self.version1.get(controller) or self.version2 or ""
+        return os.path.join(top, member.name, name)
 
     def _make(self, launch: Launch) -> None:
         name = "windlass-%s-%s" % (launch.attempt_id[:32], _plain(launch.node))
@@ -80,21 +99,29 @@ class Cgroups:
             for parent in (two, self.version2):
                 for controller in ("memory", "pids", "cpu"):
                     _write(os.path.join(str(parent), "cgroup.subtree_control"), "+" + controller)
-        for controller in ("memory", "pids", "cpu"):
+        for controller in ("memory", "pids", "cpu", *(("devices",) if launch.level else ())):
             if controller in one:
                 made = _make_group(os.path.join(one[controller], name), launch.members)
                 if made:
                     self.version1[controller] = made
         for member in launch.members:
-            self._limit(member)
+            self._limit(member, launch.max_processes)
+            if "devices" in self.version1:
+                self._allow_devices(member, launch.devices)
 
-    def _limit(self, member: Member) -> None:
+    def _allow_devices(self, member: Member, granted: Sequence[str]) -> None:
+        path = os.path.join(self.version1["devices"], member.name)
+        if _write(os.path.join(path, "devices.deny"), "a"):
+            for each in devices.allowed(granted):
+                _write(os.path.join(path, "devices.allow"), devices.rule(each))
+
+    def _limit(self, member: Member, max_processes: int) -> None:
         if self.version2:
             path = os.path.join(self.version2, member.name)
             if member.memory_bytes:
                 _write(os.path.join(path, "memory.max"), str(member.memory_bytes))
                 _write(os.path.join(path, "memory.swap.max"), "0")
-            _write(os.path.join(path, "pids.max"), str(_MAX_PIDS))
+            _write(os.path.join(path, "pids.max"), str(max_processes))
             if member.cpus_milli:
                 _write(os.path.join(path, "cpu.weight"), str(_weight(member.cpus_milli)))
         if "memory" in self.version1 and member.memory_bytes:
@@ -102,7 +129,9 @@ class Cgroups:
             _write(os.path.join(path, "memory.limit_in_bytes"), str(member.memory_bytes))
             _write(os.path.join(path, "memory.memsw.limit_in_bytes"), str(member.memory_bytes))
         if "pids" in self.version1:
-            _write(os.path.join(self.version1["pids"], member.name, "pids.max"), str(_MAX_PIDS))
+            _write(
+                os.path.join(self.version1["pids"], member.name, "pids.max"), str(max_processes)
+            )
         if "cpu" in self.version1 and member.cpus_milli:
             # A share, not a ceiling: what nobody else wants is free to use.
             _write(
@@ -125,12 +154,29 @@ def own_groups() -> Tuple[Optional[str], Dict[str, str]]:
         if not controllers:
             for mount in (ROOT, os.path.join(ROOT, "unified")):
                 if os.path.exists(os.path.join(mount, "cgroup.controllers")):
-                    two = _inside(mount, path)
+                    two = passing_on(mount, _inside(mount, path))
         for controller in controllers.split(","):
             mount = os.path.join(ROOT, controller)
-            if controller in ("memory", "pids", "cpu") and os.path.isdir(mount):
+            if controller in _CONTROLLERS and os.path.isdir(mount):
                 one[controller] = _inside(mount, path)
     return two, one
+
+
+def passing_on(mount: str, own: str) -> str:
+    """Where to make a group of version 2 that may have limits: below our own group or, nearest
+    first, one above it that passes memory and pids on. Ours alone seldom can: the kernel lets no
+    group but the root hold processes and pass controllers on at once."""
+    folder = own
+    while folder.startswith(mount):
+        try:
+            with open(os.path.join(folder, "cgroup.subtree_control")) as file:
+                passed = file.read().split()
+        except OSError:
+            passed = []
+        if "memory" in passed and "pids" in passed and os.access(folder, os.W_OK):
+            return folder
+        folder = os.path.dirname(folder)
+    return own
 
 
 def processes(paths: List[str]) -> List[int]:
@@ -206,6 +252,20 @@ def _counter(path: str, name: str) -> int:
     except (OSError, ValueError):
         pass
     return 0
+
+
+def _number(path: str) -> int:
+    try:
+        with open(path) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
+
+
+def _size(size: int) -> str:
+    if size >= 10 << 30:
+        return "%.1f GiB" % (size / 2**30)
+    return "%d MiB" % (size >> 20) if size >= 10 << 20 else "%d KiB" % (size >> 10)
 
 
 def _any_child_has(path: str, file: str) -> bool:

@@ -1,13 +1,16 @@
 """Checkpoints on disk, as a starting attempt finds them: sweep, list, verify.
 
 The writer is `windlass.job`; here we only read. A checkpoint is good when its manifest is whole
-and every file has the size and digest that the manifest names.
+and every file has the size and digest that the manifest names. The manifest of a script's own
+files lies beside them, in `.windlass/` (`noticing`).
 """
 
 from __future__ import annotations
 
 import json
 import os
+
+from windlass.worker.handed import NOTICED, is_ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,20 +48,43 @@ def found(folder: str) -> List[Dict[str, Any]]:
                 "digest": str(manifest.get("digest", "")),
             }
         )
-    return sorted(checkpoints, key=_age, reverse=True)
+    return sorted([*checkpoints, *_noticed(folder)], key=age, reverse=True)
 
 
-def fault_in(path: str) -> Optional[str]:
+def _noticed(folder: str) -> List[Dict[str, Any]]:
+    """A script's own files that an earlier look found finished."""
+    found = []
+    for name in _names(os.path.join(folder, NOTICED)):
+        manifest = _read(os.path.join(folder, NOTICED, name)) or {}
+        try:
+            found.append(
+                {
+                    "path": os.path.join(folder, *manifest["path"].split("/")),
+                    "step": int(manifest["step"]),
+                    "attempt": int(manifest["attempt"]),
+                    "digest": str(manifest["digest"]),
+                    "bytes": sum(int(entry["bytes"]) for entry in manifest["files"]),
+                    "source": "files",
+                }
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+    return found
+
+
+def fault_in(path: str, folder: Optional[str] = None) -> Optional[str]:
     """Why a checkpoint cannot be used; None when it is good."""
     from hashlib import sha256
 
-    manifest = _manifest(path)
+    root, manifest = path, _manifest(path)
+    if folder and not is_ours(os.path.basename(path)):
+        root, manifest = folder, _manifest_beside(path, folder)
     if manifest is None:
         return "its manifest is missing or damaged"
     try:
         for entry in manifest["files"]:
             digest, size = sha256(), 0
-            with open(os.path.join(path, entry["path"]), "rb") as file:
+            with open(os.path.join(root, entry["path"]), "rb") as file:
                 while True:
                     piece = file.read(1 << 20)
                     if not piece:
@@ -87,25 +113,45 @@ def choose(
         tried += [
             each
             for each in found(folder)
-            if _age(each) <= _age(wanted) and each["path"] != wanted["path"]
+            if age(each) <= age(wanted) and each["path"] != wanted["path"]
         ]
     for each in tried:
-        fault = fault_in(each["path"])
+        fault = fault_in(each["path"], folder)
         if fault is None:
             return each, notes
         notes.append({"kind": "bad-checkpoint", "path": each["path"], "reason": fault})
     return None, notes
 
 
-def _age(checkpoint: Dict[str, Any]) -> Tuple[int, int]:
-    """(attempt, step); from the folder's name, since the server's word has no attempt."""
-    attempt = os.path.basename(checkpoint["path"]).rpartition("-")[2]
-    return (int(attempt) if attempt.isdigit() else 0, checkpoint["step"])
+def age(checkpoint: Dict[str, Any]) -> Tuple[int, int]:
+    """(attempt, step); from the name where that tells, since it cannot be wrong."""
+    name = os.path.basename(checkpoint["path"])
+    attempt = name.rpartition("-")[2] if is_ours(name) else checkpoint.get("attempt") or 0
+    return int(attempt), checkpoint["step"]
+
+
+def _manifest_beside(path: str, folder: str) -> Optional[Dict[str, Any]]:
+    """Of a script's own files; of several the newest."""
+    relative = os.path.relpath(path, folder).replace(os.sep, "/")
+    for name in sorted(_names(os.path.join(folder, NOTICED)), key=_age_in_name, reverse=True):
+        manifest = _read(os.path.join(folder, NOTICED, name))
+        if manifest is not None and manifest.get("path") == relative:
+            return manifest
+    return None
+
+
+def _age_in_name(name: str) -> Tuple[str, str]:
+    words = name.split("-")
+    return (words[2], words[1]) if len(words) > 2 else ("", "")
 
 
 def _manifest(path: str) -> Optional[Dict[str, Any]]:
+    return _read(os.path.join(path, "manifest.json"))
+
+
+def _read(path: str) -> Optional[Dict[str, Any]]:
     try:
-        with open(os.path.join(path, "manifest.json"), "rb") as file:
+        with open(path, "rb") as file:
             manifest = json.loads(file.read())
     except (OSError, ValueError):
         return None

@@ -6,12 +6,15 @@ the hook that each Python of the job listens with (`hook`).
 
 from __future__ import annotations
 
+import base64
 import os
+import re
 import signal
+import stat
 import sys
 import time
 
-from windlass.worker import processes
+from windlass.worker import beneath, processes
 from windlass.worker.launch import Launch
 from windlass.worker.ranks import Rank
 
@@ -20,13 +23,22 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional
 
 _STACK_SECONDS = 10.0
+_TRACE_SECONDS = 60.0
+"""For a profiler to begin, and to write what it saw: on a busy machine each takes long."""
 _MAX_TEXT = 512 * 1024
+_MAX_TRACE = 8 * 2**20
+"""All of them in one answer; a larger one stays among the job's files."""
+_TRACE_NAME = re.compile(
+    r"torch-[0-9]{1,12}-[0-9]{1,12}\.pt\.trace\.json\.gz"
+    r"|tf-[0-9]{1,12}-[0-9]{1,12}/plugins/profile/[0-9_]{1,40}/[A-Za-z0-9._-]{1,200}\.xplane\.pb"
+)
 if hasattr(signal, "SIGRTMAX"):
     STACK_SIGNAL = int(signal.SIGRTMAX) - 3
     ATTACH_SIGNAL = int(signal.SIGRTMAX) - 4
+    TRACE_SIGNAL = int(signal.SIGRTMAX) - 5
 else:
     STACK_SIGNAL = int(signal.SIGUSR2)
-    ATTACH_SIGNAL = 0
+    ATTACH_SIGNAL = TRACE_SIGNAL = 0
 
 
 class Unable(Exception):
@@ -37,6 +49,8 @@ class Debugger:
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._folder = launch.path("debug")
+        # What the ranks write into; we only read there, and follow nothing.
+        self._theirs = launch.path("debug", "ranks")
 
     def stacks(self, ranks: List[Rank]) -> List[Dict[str, Any]]:
         """Every Python stack of each rank's process and its children."""
@@ -86,6 +100,8 @@ class Debugger:
 
     def attach(self, ranks: List[Rank]) -> List[Dict[str, Any]]:
         """Start debugpy in each rank; where an IDE can connect. Raises Unable."""
+        if self._launch.network == "none":
+            raise Unable("the job has no network: nothing outside could reach its debugger")
         results = []
         for rank in ranks:
             if rank.running:
@@ -93,6 +109,67 @@ class Debugger:
                 host, _, port = place.rpartition(":")
                 results.append({"rank": rank.number, "host": host, "port": int(port)})
         return results
+
+    def trace(self, ranks: List[Rank], seconds: int) -> List[Dict[str, Any]]:
+        """What the profiler of torch or TensorFlow saw in each process of the ranks that uses one:
+        the name of its file among the job's, and its bytes where they are few. Raises Unable."""
+        asked = {
+            pid: rank
+            for rank in ranks
+            if rank.running and TRACE_SIGNAL
+            for pid in self._pythons(rank)
+            if os.path.exists(self._stack_file(pid))
+        }
+        answers = self._toggle(list(asked), _TRACE_SECONDS)
+        begun = [pid for pid in asked if answers[pid] == "begun"]
+        if not begun:
+            raise Unable(
+                "no rank listens that has imported torch or TensorFlow, and is in Python now and "
+                "then"
+            )
+        time.sleep(seconds)
+        room = _MAX_TRACE
+        results: List[Dict[str, Any]] = []
+        for pid, name in self._toggle(begun, _TRACE_SECONDS).items():
+            found: Dict[str, Any] = {"rank": asked[pid].number, "pid": pid}
+            if _TRACE_NAME.fullmatch(name):
+                data = self._trace_of(name, room)
+                room -= len(data)
+                found["file"] = "profiles/" + name
+                found["data"] = base64.b64encode(data).decode()
+            else:
+                found["error"] = name[:500] or "it did not answer in time"
+            results.append(found)
+        return results
+
+    def _toggle(self, pids: List[int], seconds: float) -> Dict[int, str]:
+        """Tell the profiler of each process to begin or to end; what they answer until then."""
+        answers: Dict[int, str] = {}
+        for pid in pids:
+            answers[pid] = ""
+            path = self._trace_answer(pid)
+            if os.path.lexists(path):
+                os.unlink(path)
+            os.kill(pid, TRACE_SIGNAL)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not all(answers.values()):
+            for pid in pids:
+                if not answers[pid] and os.path.lexists(self._trace_answer(pid)):
+                    answers[pid] = _text_of(self._trace_answer(pid))
+            time.sleep(0.02)
+        return answers
+
+    def _trace_answer(self, pid: int) -> str:
+        return os.path.join(self._theirs, "trace-%d.txt" % processes.inner_pid(pid))
+
+    def _trace_of(self, name: str, most: int) -> bytes:
+        opened = beneath.opened(self._launch.path("out"), ["profiles", *name.split("/")])
+        if opened is None:
+            return b""
+        with open(opened, "rb") as file:
+            found = os.fstat(opened)
+            plain = stat.S_ISREG(found.st_mode) and found.st_size <= most
+            return file.read(most) if plain else b""
 
     def _stack(self, rank: Rank) -> str:
         parts = []
@@ -120,7 +197,7 @@ class Debugger:
     def _hooked(self, pid: int) -> str:
         path = self._stack_file(pid)
         try:
-            before = os.stat(path).st_size
+            before = os.lstat(path).st_size
             os.kill(pid, STACK_SIGNAL)
         except OSError:
             return ""
@@ -128,25 +205,23 @@ class Debugger:
         size = before
         while time.monotonic() < deadline:
             time.sleep(0.02)
-            now = os.stat(path).st_size
+            now = os.lstat(path).st_size
             if now == size and now > before:
                 break
             size = now
-        with open(path, "rb") as file:
-            file.seek(before)
-            return file.read(_MAX_TEXT).decode("utf-8", "replace")
+        return _text_of(path, before)
 
     def _attach(self, rank: Rank) -> str:
-        answer = os.path.join(self._folder, "attach-%d.txt" % rank.pid)
-        if os.path.exists(answer):
+        pid = processes.inner_pid(rank.pid)
+        answer = os.path.join(self._theirs, "attach-%d.txt" % pid)
+        if os.path.lexists(answer):
             os.unlink(answer)
         if ATTACH_SIGNAL and os.path.exists(self._stack_file(rank.pid)):
             os.kill(rank.pid, ATTACH_SIGNAL)
             deadline = time.monotonic() + 10.0
             while time.monotonic() < deadline:
-                if os.path.exists(answer):
-                    with open(answer) as file:
-                        text = file.read()
+                if os.path.lexists(answer):
+                    text = _text_of(answer)
                     if text == "missing":
                         raise Unable(
                             "debugpy is not in the job's Python: pip install 'windlass[debug]'"
@@ -161,11 +236,13 @@ class Debugger:
         )
 
     def _stack_file(self, pid: int) -> str:
-        return os.path.join(self._folder, "stack-%d.txt" % pid)
+        return os.path.join(self._theirs, "stack-%d.txt" % processes.inner_pid(pid))
 
     def _py_spy(self) -> Optional[str]:
         folders = os.environ.get("PATH", "").split(os.pathsep)
-        for python in (sys.executable, self._launch.python):
+        # One beside the job's Python may be the job's own: never to be run by root.
+        theirs = None if self._launch.level else self._launch.python
+        for python in (sys.executable, theirs):
             if python:
                 folders.insert(0, os.path.dirname(os.path.abspath(python)))
         for folder in folders:
@@ -179,12 +256,30 @@ def lay_hook(launch: Launch) -> str:
     """Write the hook where a rank's Python will find it; the folder for PYTHONPATH."""
     folder = launch.path("debug", "hook")
     os.makedirs(folder, 0o700, exist_ok=True)
+    os.makedirs(launch.path("debug", "ranks"), 0o700, exist_ok=True)
     # Through the loader, since our own source may lie inside a zipapp.
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hook.py")
     loader: Any = __spec__.loader
     with open(os.path.join(folder, "sitecustomize.py"), "wb") as file:
         file.write(loader.get_data(source))
+        os.fchmod(file.fileno(), 0o644)
     return folder
+
+
+def _text_of(path: str, offset: int = 0) -> str:
+    """What a rank has written; nothing of what is no plain file."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            return ""
+        return os.pread(opened, _MAX_TEXT, offset).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(opened)
 
 
 def _state(pid: int) -> str:

@@ -26,6 +26,7 @@ class Ending:
         self.outcome = outcome
         self.reason = reason
         self.failure = failure
+        self.advice = ""
         self.kill_at = time.monotonic() + grace_seconds
 
     def hurry(self, grace_seconds: float) -> None:

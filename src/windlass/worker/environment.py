@@ -8,12 +8,13 @@ contract that the job made itself.
 from __future__ import annotations
 
 import os
+import time
 
 from windlass.worker.launch import Launch, Member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional
+    from typing import Any, Dict, List, Mapping, Optional, Set
 
 _KEPT = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG TZ TERM LD_LIBRARY_PATH SSL_CERT_FILE".split()
@@ -41,6 +42,7 @@ def of_rank(
     found = base(own)
     found.update(launch.vars)
     found.update(member.vars)
+    found.update(rendezvous.get("secrets") or {})
     _put_python_first(found, launch.python)
     # Dumps a stack on demand; it steps aside for the user's own sitecustomize.
     found["PYTHONPATH"] = os.pathsep.join(
@@ -49,7 +51,7 @@ def of_rank(
     files = folders["files"]
     # The server refused a job that sets a launch variable, so what is set by both is a mere
     # setting (such as NCCL_SOCKET_IFNAME), and there the job's word counts.
-    theirs = {*launch.vars, *member.vars}
+    theirs = {*launch.vars, *member.vars, *(rendezvous.get("secrets") or {})}
     found.update(
         {
             name: text.replace("@files@", files)
@@ -71,18 +73,46 @@ def of_rank(
         TMPDIR=folders["tmp"],
         CUDA_VISIBLE_DEVICES=",".join(devices),
     )
+    found.update(_tracking(found, launch, theirs))
     if rendezvous.get("hooks"):
         found["WINDLASS_HOOKS"] = ",".join(rendezvous["hooks"])
     if launch.checkpoint_dir:
         found["WINDLASS_CHECKPOINT_DIR"] = launch.checkpoint_dir
         found["WINDLASS_CHECKPOINT_KEEP"] = str(launch.keep)
+        if launch.mirror:
+            found["WINDLASS_MIRRORED"] = "1"
     resume = rendezvous.get("resume_from")
     if resume:
         found["WINDLASS_RESUME_FROM"] = resume["path"]
+    if rendezvous.get("start_from"):
+        found["WINDLASS_START_FROM"] = rendezvous["start_from"]
     deadline = rendezvous.get("deadline_ms")
     if deadline:
         found["WINDLASS_DEADLINE"] = str(deadline)
     return found
+
+
+def _tracking(found: Mapping[str, str], launch: Launch, theirs: Set[str]) -> Dict[str, str]:
+    """For scripts that `import mlflow`: they log to this job's run and know nothing of us. Who
+    tracks elsewhere is left alone."""
+    url, token = found["WINDLASS_URL"], found["WINDLASS_TOKEN"]
+    if not url or not token or "MLFLOW_TRACKING_URI" in theirs:
+        return {}
+    ours = {
+        "MLFLOW_TRACKING_URI": f"{url}/mlflow/{launch.project}",
+        "MLFLOW_TRACKING_TOKEN": token,
+        "MLFLOW_RUN_ID": launch.job_id,
+    }
+    return {name: value for name, value in ours.items() if name not in theirs}
+
+
+def in_own_time(rendezvous: Dict[str, Any]) -> Dict[str, Any]:
+    """The same with its deadline on this node's clock, which may differ from the server's: ranks
+    compare it with what they see. To be asked when the answer has just come."""
+    deadline, now = rendezvous.get("deadline_ms"), rendezvous.get("now_ms")
+    if not deadline or not now:
+        return rendezvous
+    return {**rendezvous, "deadline_ms": deadline + int(time.time() * 1000) - now}
 
 
 def devices_of(member: Member, gpus: str, local_rank: int, started: int) -> List[str]:

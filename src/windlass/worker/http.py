@@ -45,6 +45,7 @@ class Connection:
         body: Optional[bytes] = None,
         timeout: float = 15.0,
         sink: Optional[Callable[[bytes], object]] = None,
+        kind: str = "application/json",
     ) -> Tuple[int, bytes]:
         """(status, body); with `sink` a good answer's body goes there. Raises Unreachable.
 
@@ -53,7 +54,7 @@ class Connection:
         """
         kept = self._socket is not None
         try:
-            return self._exchange(method, path, body, timeout, sink)
+            return self._exchange(method, path, body, timeout, sink, kind)
         except _Closed as err:
             self.close()
             if not kept:
@@ -62,7 +63,7 @@ class Connection:
             self.close()
             raise Unreachable("%s: %s" % (self.url, err)) from err
         try:
-            return self._exchange(method, path, body, timeout, sink)
+            return self._exchange(method, path, body, timeout, sink, kind)
         except (OSError, ValueError, _Closed) as err:
             self.close()
             raise Unreachable("%s: %s" % (self.url, err)) from err
@@ -85,12 +86,13 @@ class Connection:
         body: Optional[bytes],
         timeout: float,
         sink: Optional[Callable[[bytes], object]],
+        kind: str,
     ) -> Tuple[int, bytes]:
         opened = self._open()
         opened.settimeout(timeout)
         head = "%s %s%s HTTP/1.1\r\n%s" % (method, self._prefix, path, self._head)
         if body is not None:
-            head += "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
+            head += "Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body))
         try:
             opened.sendall(head.encode("ascii") + b"\r\n" + (body or b""))
         except (BrokenPipeError, ConnectionResetError) as err:

@@ -86,6 +86,8 @@ class Inspector:
                 found = self._debugger.stacks(ranks)
             elif order["kind"] == "profile":
                 found = self._debugger.profile(ranks, int(order.get("seconds") or 10))
+            elif order["kind"] == "trace":
+                found = self._debugger.trace(ranks, int(order.get("seconds") or 10))
             elif order["kind"] == "attach":
                 found = self._debugger.attach(ranks)
             else:
@@ -96,7 +98,7 @@ class Inspector:
 
     def _evidence_of(self, rank: Rank) -> object:
         """Anything that changes when the rank makes progress."""
-        marks: List[object] = [self._pump.received(rank.number)]
+        marks: List[object] = [rank.restarts, self._pump.received(rank.number)]
         for name in ("spool-%d.jsonl", "heartbeat-%d"):
             try:
                 found = os.stat(self._launch.path("run", name % rank.number))

@@ -1,4 +1,8 @@
-"""`python worker.pyz run DIR` and `python worker.pyz reap DIR`."""
+"""`python worker.pyz run DIR [FROM]` and `python worker.pyz reap DIR`.
+
+FROM is a folder that holds `launch.json` and `token` where DIR does not: what an engine without
+a shared file system mounts.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional
 
-USAGE = "usage: worker.pyz run DIR | worker.pyz reap DIR"
+USAGE = "usage: worker.pyz run DIR [FROM] | worker.pyz reap DIR"
 
 
 def main(arguments: List[str]) -> int:
-    if len(arguments) != 2 or arguments[0] not in ("run", "reap"):
+    word, given = arguments[0] if arguments else "", len(arguments)
+    if word not in ("run", "reap") or not 2 <= given <= (3 if word == "run" else 2):
         print(USAGE, file=sys.stderr)
         return 2
-    word, directory = arguments[0], os.path.abspath(arguments[1])
+    directory = os.path.abspath(arguments[1])
     os.umask(0o077)
+    if given == 3:
+        lay_down(directory, arguments[2])
     lock = take_lock(directory, wait_seconds=0.5)
     if word == "reap":
         if lock is None:
@@ -67,6 +74,19 @@ def run(directory: str) -> int:
     sys.stderr.flush()
     # Threads that wait for the server are not waited for: all that matters is on disk.
     os._exit(0)
+
+
+def lay_down(directory: str, source: str) -> None:
+    """What we were told, copied from where it was mounted into a directory of our own. A second
+    worker there changes nothing."""
+    os.makedirs(directory, 0o700, exist_ok=True)
+    for name in ("launch.json", "token"):
+        with open(os.path.join(source, name), "rb") as file:
+            content = file.read()
+        fresh = os.path.join(directory, ".%s-%d" % (name, os.getpid()))
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
+            copy.write(content)
+        os.replace(fresh, os.path.join(directory, name))
 
 
 def take_lock(directory: str, wait_seconds: float) -> Optional[int]:

@@ -16,6 +16,11 @@ import zipfile
 from typing import Dict
 
 _NOT_SHIPPED = {"pack.py"}
+_CARRIED = (
+    "patterns/automaton.py", "patterns/groups.py", "patterns/steps.py",
+    "train/comm/gathering.py", "train/comm/wire.py",
+)  # fmt: skip
+"""Of other packages: standard library only, syntax of Python 3.8, as all that is shipped."""
 _MAIN = """import sys
 from windlass.worker.main import main
 sys.exit(main(sys.argv[1:]))
@@ -60,6 +65,13 @@ def _sources() -> Dict[str, bytes]:
         # Only the version: the package's own face is not for the worker.
         "windlass/__init__.py": version.encode(),
     }
+    for name in _CARRIED:
+        with open(os.path.join(os.path.dirname(folder), name), "rb") as carried:
+            sources["windlass/" + name] = carried.read()
+        package = "windlass/" + os.path.dirname(name)
+        while package != "windlass":
+            sources.setdefault(package + "/__init__.py", b"")
+            package = os.path.dirname(package)
     for inside, _, names in os.walk(folder):
         below = os.path.relpath(inside, folder).replace(os.sep, "/")
         for name in names:

@@ -20,7 +20,9 @@ import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import Callable, List, Optional
+
+    Sockets = Callable[[Callable[[], List[socket.socket]]], List[socket.socket]]
 
 _TRIES = 10000
 
@@ -28,10 +30,15 @@ _TRIES = 10000
 class HeldPorts:
     """`count` ports. Raises OSError when there are no more."""
 
-    def __init__(self, count: int, ledger: Optional[str] = None) -> None:
+    def __init__(
+        self, count: int, ledger: Optional[str] = None, sockets: Optional[Sockets] = None
+    ) -> None:
+        """`sockets` makes them elsewhere: in a network that nobody else is in."""
         self._ledger = _folder(ledger)
         self._sockets: List[socket.socket] = []
         self._claims: List[int] = []
+        if sockets is not None:
+            self._sockets = sockets(lambda: [_bind() for _ in range(count)])
         # What others have claimed stays bound until we are done, or we would be offered it again.
         passed_over: List[socket.socket] = []
         try:

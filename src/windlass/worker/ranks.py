@@ -10,7 +10,7 @@ from windlass.worker.launch import Member
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional
+    from typing import Any, Dict, List, Optional
 
 
 class Rank:
@@ -27,8 +27,21 @@ class Rank:
         self.signal: Optional[int] = None
         self.ended_by = "itself"
         self.oom = False
+        self.limit = ""
+        """The limit that it had reached when it failed, in words."""
         self.peak_bytes = 0
+        self.cpu_ms = 0
+        self._cpu_before_ms = 0
         self.step: Optional[int] = None
+        self.restarts = 0
+        """How often it was started again within this attempt."""
+        self.again_at: Optional[float] = None
+        """When it is to be started again, by the monotonic clock; it failed, the gang goes on."""
+        self.given_up = False
+        """It failed, is not started again, and the gang goes on without it."""
+        self.first_loss: Optional[Dict[str, Any]] = None
+        """How it failed the first time that the gang went on without it: of several that fail,
+        one after the other, that is the cause."""
 
     @property
     def name(self) -> str:
@@ -37,6 +50,11 @@ class Rank:
     @property
     def running(self) -> bool:
         return self.pid != 0 and self.ended_ms is None
+
+    @property
+    def lives(self) -> bool:
+        """It runs, or will again."""
+        return self.running or self.again_at is not None
 
     @property
     def decides(self) -> bool:
@@ -62,7 +80,34 @@ class Rank:
         well = told == "succeeded" and self.decides and self.exit == 0
         if told is not None and not well:
             self.ended_by = "worker"
-        self.peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        self.peak_bytes = max(self.peak_bytes, peak)
+        self.spent(int((usage.ru_utime + usage.ru_stime) * 1000))
+
+    def spent(self, cpu_ms: int) -> None:
+        """CPU time so far. What is seen of a tree falls when a child of it ends; this never."""
+        self.cpu_ms = max(self.cpu_ms, self._cpu_before_ms + cpu_ms)
+
+    def be_lost(self, matched: List[str]) -> None:
+        """It failed, and the gang goes on."""
+        if self.first_loss is None:
+            self.first_loss = {
+                "exit": self.exit,
+                "signal": self.signal,
+                "oom": self.oom,
+                "limit": self.limit,
+                "ended_ms": self.ended_ms,
+                "matched": matched,
+            }
+
+    def begin_again(self) -> None:
+        """As before its first start, but for what it has used so far."""
+        self.restarts += 1
+        self.again_at = None
+        self._cpu_before_ms = self.cpu_ms
+        self.pid = self.start_time = 0
+        self.ended_ms = self.exit = self.signal = None
+        self.oom, self.limit = False, ""
 
     def place(self) -> Dict[str, Any]:
         return {
@@ -75,7 +120,8 @@ class Rank:
     def sentence(self) -> str:
         """How it ended, for people."""
         if self.oom:
-            return "%s ran out of memory" % self.name
+            return "%s ran out of memory: %s" % (self.name, self.limit)
+        after = ", and %s" % self.limit if self.limit else ""
         if self.signal is not None:
-            return "%s was killed by signal %d" % (self.name, self.signal)
-        return "%s ended with exit code %s" % (self.name, self.exit)
+            return "%s was killed by signal %d%s" % (self.name, self.signal, after)
+        return "%s ended with exit code %s%s" % (self.name, self.exit, after)

@@ -56,16 +56,22 @@ def of_rank(rank: Rank, pump: Pump) -> Dict[str, Any]:
         "ended_by": rank.ended_by,
         "traceback": traceback_in(tail),
         "oom": rank.oom,
+        "limit": rank.limit,
         "peak_bytes": rank.peak_bytes,
+        "cpu_ms": rank.cpu_ms,
         "matched": pump.matched(rank.number),
         "dropped_bytes": pump.dropped(rank.number),
+        "restarts": rank.restarts,
+        "given_up": rank.given_up,
+        "first_loss": rank.first_loss,
     }
 
 
 def failure_of(rank: Rank) -> Dict[str, Any]:
     place = rank.place()
     del place["local_rank"]
-    return {**place, "exit": rank.exit, "signal": rank.signal}
+    how = rank.first_loss or {"exit": rank.exit, "signal": rank.signal}
+    return {**place, "exit": how["exit"], "signal": how["signal"]}
 
 
 def traceback_in(text: bytes) -> Optional[str]:

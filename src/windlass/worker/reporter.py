@@ -17,6 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
 
+    from windlass.worker.masking import Masker
+    from windlass.worker.pickup.usage import Kept
+
 SPOOL_SECONDS = 1.0
 GOODBYE_SECONDS = 5.0
 
@@ -46,8 +49,12 @@ class Reporter:
         self._outbox: List[Tuple[str, Dict[str, Any]]] = []
         self._notes: List[Dict[str, Any]] = []
         self._record: Optional[Dict[str, Any]] = None
-        self._until = 0.0
+        self._until = self._ship_until = 0.0
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self.usage: Optional[Kept] = None
+        """Minutes of what the ranks used, which go with the beats."""
+        self.masker: Optional[Masker] = None
+        """What hides the attempt's secrets in all that is reported: stacks, spools, records."""
         self.started = False
         self.last_good = time.monotonic()
         """When the last report that the server took was sent; the lease counts from here."""
@@ -76,13 +83,15 @@ class Reporter:
             self._notes.append(note)
         self._wake.set()
 
-    def goodbye(self, record: Dict[str, Any]) -> None:
-        """Send what is left and `ended`; for a few seconds only: the record is on disk."""
-        self._until = time.monotonic() + GOODBYE_SECONDS
+    def goodbye(self, record: Dict[str, Any], seconds: float = GOODBYE_SECONDS) -> None:
+        """Send what is left and `ended`; for a few seconds only: the record is on disk, where
+        the server reads it too, or was sent."""
+        self._until = time.monotonic() + seconds
+        self._ship_until = time.monotonic() + seconds / 2
         self._record = record
         self._wake.set()
         self.start()
-        self._thread.join(GOODBYE_SECONDS)
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         next_beat = time.monotonic() + self._launch.beat_seconds
@@ -98,10 +107,11 @@ class Reporter:
                     self._wake.wait(wait)
                 self._wake.clear()
             self._send_outbox()
-            self._ship(until=self._until - GOODBYE_SECONDS / 2)
-            if self._notes:
+            self._ship(until=self._ship_until)
+            if self._notes or (self.usage is not None and self.usage.waiting):
                 self._beat()
-            self._send("/api/v1/worker/ended", {"record": self._record})
+            record = {**self._record, "left": True} if self._spools.left() else self._record
+            self._send("/api/v1/worker/ended", {"record": record})
         except Fenced as err:
             self._on_fenced(str(err))
         except Gone:
@@ -137,16 +147,19 @@ class Reporter:
 
     def _beat(self) -> None:
         notes = list(self._notes)
+        minutes = self.usage.sending() if self.usage is not None else []
         body = {
             "sent_ms": int(time.time() * 1000),
             "ranks": self._ranks(),
-            "usage": {},
+            "usage": {"minutes": minutes} if minutes else {},
             "notes": notes,
         }
         sent = time.monotonic()
         answer = self._send("/api/v1/worker/beat", body)
         with self._lock:
             del self._notes[: len(notes)]
+        if self.usage is not None:
+            self.usage.taken()
         if isinstance(answer, dict):
             self.last_good = sent
             self._on_orders(answer.get("orders") or [])
@@ -170,6 +183,8 @@ class Reporter:
         with self._lock:
             self._seq += 1
             number = self._seq
+        if self.masker is not None:
+            body = self.masker.value(body)
         return {
             "attempt": self._launch.attempt,
             "seq": number,

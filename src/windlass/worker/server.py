@@ -45,16 +45,20 @@ class Server:
         timeout: float = 15.0,
         sink: Optional[Callable[[bytes], object]] = None,
         restart: Optional[Callable[[], object]] = None,
+        data: Optional[bytes] = None,
     ) -> Any:
-        """The answer's JSON. Repeats over network errors and 5xx until `deadline` (monotonic) or
-        `stop`; then raises Gone. Raises Fenced (401, 409) and Refused (any other 4xx)."""
-        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        """The answer's JSON; `data` is a body that is no JSON. Repeats over network errors and 5xx
+        until `deadline` (monotonic) or `stop`; then raises Gone. Raises Fenced (401, 409) and
+        Refused (any other 4xx)."""
+        kind = "application/json" if data is None else "application/octet-stream"
+        if body is not None:
+            data = json.dumps(body, separators=(",", ":")).encode()
         backoff = FIRST_BACKOFF
         while not self._stopped.is_set():
             if restart is not None:
                 restart()
             try:
-                return self._once(method, path, data, timeout, sink)
+                return self._once(method, path, data, timeout, sink, kind)
             except Unreachable as err:
                 wait = backoff * (0.75 + os.urandom(1)[0] / 512)
                 backoff = min(backoff * 2, LAST_BACKOFF)
@@ -81,6 +85,7 @@ class Server:
         data: Optional[bytes],
         timeout: float,
         sink: Optional[Callable[[bytes], object]],
+        kind: str,
     ) -> Any:
         trouble = Unreachable("no address of a server is known")
         for url in _known_then(self._urls, self._from_file):
@@ -89,7 +94,7 @@ class Server:
                     self._connection.close()
                 self._connection = Connection(url, self._launch.token)
             try:
-                status, answer = self._connection.request(method, path, data, timeout, sink)
+                status, answer = self._connection.request(method, path, data, timeout, sink, kind)
             except Unreachable as err:
                 trouble = err
                 continue

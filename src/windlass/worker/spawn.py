@@ -6,36 +6,31 @@ fork happens in the main thread, since the death signal follows the thread that 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
 
+from windlass.worker.confinement import Confinement
+from windlass.worker.kernel import Kernel
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Dict, List, Optional, Tuple
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+MAX_OPEN_FILES = 1 << 16
 
 
 class Spawner:
     """Loads what the child needs before the fork: after it, only plain calls are safe."""
 
     def __init__(self) -> None:
-        self._libc: Any = None
+        self.system: Optional[Kernel] = None
         try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            if hasattr(libc, "prctl"):
-                self._libc = libc
+            self.system = Kernel()
+            # Every orphan of the ranks becomes our child, so none can be lost from sight.
+            self.system.become_subreaper()
         except OSError:
             pass
-
-    def become_subreaper(self) -> bool:
-        """Every orphan of the ranks becomes our child, so none can be lost from sight."""
-        if self._libc is None:
-            return False
-        return bool(self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
     def start(
         self,
@@ -43,6 +38,8 @@ class Spawner:
         environment: Dict[str, str],
         directory: str,
         cgroup_files: List[str],
+        confinement: Optional[Confinement] = None,
+        max_file_bytes: int = 0,
     ) -> Tuple[int, int, int, int]:
         """(pid, stdout, stderr, trouble): our ends of the pipes. `trouble` ends empty once the
         command runs; else it holds the reason why not (see `trouble_of`)."""
@@ -50,10 +47,15 @@ class Spawner:
         err_read, err_write = os.pipe()
         trouble_read, trouble_write = os.pipe()
         parent = os.getpid()
-        pid = os.fork()
+        confinement = confinement or Confinement(self.system)
+        pid = confinement.fork()
         if pid == 0:
             try:
-                self._become_rank(parent, directory, cgroup_files, out_write, err_write)
+                _become_rank(cgroup_files, out_write, err_write)
+                if max_file_bytes:
+                    _bound_files(max_file_bytes)
+                confinement.confine(parent)
+                os.chdir(directory)
                 os.execvpe(command[0], command, environment)
             except BaseException as err:
                 number = getattr(err, "errno", None) or 0
@@ -64,31 +66,26 @@ class Spawner:
             os.close(each)
         return pid, out_read, err_read, trouble_read
 
-    def _become_rank(
-        self, parent: int, directory: str, cgroup_files: List[str], out: int, err: int
-    ) -> None:
-        os.setsid()
-        if self._libc is not None:
-            self._libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(127)
-        for path in cgroup_files:
-            opened = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            os.write(opened, b"0")
-            os.close(opened)
-        _prefer_to_be_killed()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-        for number in (signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.umask(0o077)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        os.chdir(directory)
+
+def _become_rank(cgroup_files: List[str], out: int, err: int) -> None:
+    os.setsid()
+    for path in cgroup_files:
+        opened = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(opened, b"0")
+        os.close(opened)
+    _prefer_to_be_killed()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _bound_open_files()
+    os.umask(0o077)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
 
 
 def trouble_of(command: List[str], trouble: int) -> str:
@@ -123,3 +120,19 @@ def _prefer_to_be_killed() -> None:
         pass
     finally:
         os.close(opened)
+
+
+def _bound_files(most: int) -> None:
+    """No file grows over this: who tries gets `File too large`, or the signal SIGXFSZ."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+def _bound_open_files() -> None:
+    """A job that opens without end runs out by itself, long before the machine does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bound = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft == resource.RLIM_INFINITY or soft > bound:
+        soft = bound
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, bound))

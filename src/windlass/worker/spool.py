@@ -53,6 +53,10 @@ class Spools:
     def taken(self, batch: Batch) -> None:
         self._offsets[batch.rank] = batch.end
 
+    def left(self) -> bool:
+        """Whether something is there that was not taken."""
+        return next(self.batches(), None) is not None
+
     def _files(self) -> List[Tuple[int, str]]:
         found = []
         try:

@@ -15,7 +15,7 @@ from windlass.scheduler.events import (
     Start,
     Submit,
 )
-from windlass.scheduler.simulate.engine import Faults
+from windlass.scheduler.simulate.faults import Faults
 from windlass.scheduler.simulate.run import Options, Simulation
 from windlass.scheduler.simulate.workload import Job, Shapes, Workload
 

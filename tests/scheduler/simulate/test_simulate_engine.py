@@ -22,7 +22,7 @@ from windlass.scheduler.events import (
     Submit,
     Withdraw,
 )
-from windlass.scheduler.simulate.engine import Faults
+from windlass.scheduler.simulate.faults import Faults
 
 
 def heard(core: Scripted) -> list[tuple[int, str]]:

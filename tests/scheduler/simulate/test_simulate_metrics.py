@@ -23,8 +23,8 @@ from windlass.scheduler.events import (
     Start,
     Submit,
 )
-from windlass.scheduler.simulate.engine import Live
 from windlass.scheduler.simulate.fragments import Demand, fragmented
+from windlass.scheduler.simulate.live import Live
 from windlass.scheduler.simulate.metrics import jain, spread
 from windlass.scheduler.simulate.workload import Shapes
 

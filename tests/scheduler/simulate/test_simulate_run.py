@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def figures(result: dict[str, object]) -> dict[str, object]:
 
 
 def test_two_runs_are_the_same_to_the_last_figure() -> None:
-    made = scale(1.1, nodes=8, per_day=1200, seed=5)
+    made = scale(1.1, nodes=8, per_day=500, seed=5)
     one, two = (simulate(made, Options(seed=5)).result for _ in range(2))
     assert figures(one) == figures(two)
 
@@ -40,7 +41,7 @@ def test_hash_seeds_change_no_decision() -> None:
     code = (
         "from windlass.scheduler.simulate.generate import scale\n"
         "from windlass.scheduler.simulate.run import Options, Simulation\n"
-        "run = Simulation(scale(1.1, nodes=8, per_day=800, seed=3), Options(), keep_log=True)\n"
+        "run = Simulation(scale(1.1, nodes=8, per_day=400, seed=3), Options(), keep_log=True)\n"
         "print(hash('x'), run.run().digests)"
     )
     outs = [
@@ -93,9 +94,9 @@ def test_what_differs_first_is_found() -> None:
 
 @pytest.mark.parametrize("order", ["fifo", "fair"])
 def test_crashes_of_the_core_change_no_decision(order: str) -> None:
-    made = markov(4, 0.9, jobs=600, seed=1)
+    made = markov(4, 0.9, jobs=400, seed=1)
     made.rules = Rules(order=order, queues=(Queue("default", "backfill"),))
-    result = simulate(made, Options(mode="chaos", crash_every=50, audit="all")).result
+    result = simulate(made, Options(mode="chaos", crash_every=25, audit="all")).result
     assert result["details"]["violations"] == []
     assert result["details"]["crashes"] > 10
     assert result["details"]["digest"] == result["details"]["digest_without_crash"]
@@ -121,3 +122,43 @@ def test_a_core_that_forgets_is_found_out_by_chaos() -> None:
     result = simulate(made, options, new_core=Forgetful).result
     assert result["invariant_violations"] >= 1
     assert "S-I16" in result["details"]["violations"][0]
+
+
+@pytest.mark.parametrize("policy", ["backfill", "strict"])
+def test_replays_of_the_log_lead_to_the_same_state_whatever_is_lent_and_promised(
+    policy: str,
+) -> None:
+    """Quotas, elastic jobs, preemption: what tables do not hold is forgotten by a core that is
+    rebuilt from them, and told; a core that hears the log knows all of it."""
+    made = scale(1.1, seed=4, nodes=10, per_day=300)
+    made.rules = replace(made.rules, min_run_ms=0, queues=(Queue("default", policy),))
+    result = simulate(made, Options(mode="chaos", crash_every=40)).result
+    details = result["details"]
+    assert details["violations"] == []
+    assert details["replays"] >= 4 and details["crashes"] > 5
+    assert "recent use" in details["rebuilt"]["forgot"]
+    assert details["unfinished"] == 0
+
+
+def test_a_core_that_depends_on_more_than_it_heard_is_found_out_by_a_replay() -> None:
+    class Moody(Core):
+        """Says otherwise in its second life."""
+
+        lives = 0
+
+        def __init__(self, rules: Rules) -> None:
+            super().__init__(rules)
+            Moody.lives += 1
+            self.mood = f"life {Moody.lives}"
+
+        def apply(self, events: Sequence[Event], now_ms: int) -> list[Decision]:
+            return [
+                Start(each.job_id, each.seats, self.mood) if isinstance(each, Start) else each
+                for each in super().apply(events, now_ms)
+            ]
+
+    made = markov(2, 0.8, jobs=200, seed=1)
+    result = simulate(made, Options(mode="chaos", audit="off"), new_core=Moody).result
+    found = result["details"]["violations"]
+    assert any("after a replay of the log" in line for line in found)
+    assert any("S-I20" in line for line in found)

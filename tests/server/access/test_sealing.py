@@ -51,8 +51,10 @@ def test_two_key_encryption_keys_live_side_by_side(tmp_path):
     new = load(path)
     assert new.kek == "abababab" != old.kek
     assert new.unseal(sealed, old.kek, "x") == "secret"
+    assert old.unseal(new.seal("y", "x"), new.kek, "x") == "y", "it reads the file again"
+    path.write_text(f"{'12' * 4} {'34' * 32}\n")
     with pytest.raises(Internal, match="which is not here"):
-        old.unseal(new.seal("y", "x"), new.kek, "x")
+        load(path).unseal(sealed, new.kek, "x")
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "abababab 00"])

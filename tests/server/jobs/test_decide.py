@@ -9,7 +9,9 @@ import pytest
 from windlass.core.jobs import JobSpec, Outcome
 from windlass.engines.base import Seen, Sight
 from windlass.server.jobs.decide import (
+    DELIVER_LIMIT_MS,
     KILL_MARGIN_MS,
+    SILENT_MS,
     Gathered,
     Kill,
     Launch,
@@ -91,6 +93,27 @@ def test_a_gang_is_whole_when_all_registered_and_runs_when_all_started() -> None
     assert decide(at, NOW) == [Gathered()]
     at = situation(job=starting, attempt=launching, workers=2)
     assert decide(at, NOW) == [Gathered(), Started()]
+
+
+def test_who_sends_its_last_files_is_not_late_while_it_is_heard_of() -> None:
+    """Of a job that was preempted, the checkpoint that it saved in its grace is what counts."""
+    ending = {
+        "state": "ending", "ending_ms": NOW, "grace_ms": GRACE, "ending_outcome": "preempted",
+    }  # fmt: skip
+    late = NOW + GRACE + KILL_MARGIN_MS
+    ended = {"ranks": [{"rank": 0, "exit": 0}], "beat_ms": late - 1}
+    at = situation(job={"state": "stopping"}, attempt=ending, worker=ended)
+    assert decide(at, late) == [] and next_due_ms(at) == late - 1 + SILENT_MS
+    assert decide(at, late - 1 + SILENT_MS) == [Kill("n0")]
+    always = {**ended, "beat_ms": late + 2 * DELIVER_LIMIT_MS}
+    at = situation(job={"state": "stopping"}, attempt=ending, worker=always)
+    assert decide(at, late + DELIVER_LIMIT_MS) == [Kill("n0")]
+    running = {"ranks": [{"rank": 0, "exit": 0}, {"rank": 1}], "beat_ms": late - 1}
+    at = situation(job={"state": "stopping"}, attempt=ending, worker=running)
+    assert decide(at, late) == [Kill("n0")] and next_due_ms(at) == late
+    at_once = {**ending, "grace_ms": 0}
+    at = situation(job={"state": "stopping"}, attempt=at_once, worker=ended)
+    assert decide(at, NOW + KILL_MARGIN_MS) == [Kill("n0")]
 
 
 @pytest.mark.parametrize("wish", ["cancel", "restart"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windlass.patterns.automaton import Automaton
 from windlass.server.logs.reader import Tail, lines, starts, streams
 
 RECORD = struct.Struct("<QQQ")
@@ -60,7 +60,7 @@ def test_a_line_over_two_segments_is_one_line_with_the_time_of_its_start(tmp_pat
 def test_since_grep_and_tail_narrow(tmp_path: Path) -> None:
     write(tmp_path, "w-0-0.out", *((n, b"line %d\n" % n) for n in range(100)))
     assert texts(tmp_path, since_ms=98) == ["line 98", "line 99"]
-    assert texts(tmp_path, pattern=re.compile("7$"), last=2) == ["line 87", "line 97"]
+    assert texts(tmp_path, pattern=Automaton("7$"), last=2) == ["line 87", "line 97"]
     assert texts(tmp_path, last=3) == ["line 97", "line 98", "line 99"]
     assert texts(tmp_path, last=0) == []
 

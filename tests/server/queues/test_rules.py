@@ -7,7 +7,7 @@ import pytest
 from windlass.core.queues import QueueBody
 from windlass.core.quotas import QuotaFileBody
 from windlass.scheduler.events import Cap, Queue, Quota, Rules
-from windlass.server.__main__ import _options, _scheduling
+from windlass.server.options import _scheduling, parser
 from windlass.server.queues import service as queues
 from windlass.server.queues.rules import rules
 from windlass.server.quotas import service as quotas
@@ -67,14 +67,14 @@ def test_rows_become_rules(tenancy):
 
 
 def test_the_servers_settings_are_the_rest_of_the_rules():
-    assert _scheduling(_options().parse_args([])) == Rules()
+    assert _scheduling(parser().parse_args([])) == Rules()
     words = [
         "--scheduler-order", "fifo", "--scheduler-preemption", "off", "--scheduler-starving",
         "2h", "--scheduler-min-run", "90s", "--scheduler-preemption-cap", "7",
         "--scheduler-cool-down", "1m", "--scheduler-reservations", "4", "--scheduler-half-life",
         "1d",
     ]  # fmt: skip
-    assert _scheduling(_options().parse_args(words)) == Rules(
+    assert _scheduling(parser().parse_args(words)) == Rules(
         order="fifo", preemption=False, starving_ms=7_200_000, min_run_ms=90_000,
         preemption_cap=7, cool_down_ms=60_000, reservations=4, half_life_ms=86_400_000,
     )  # fmt: skip
@@ -92,12 +92,12 @@ def test_the_servers_settings_are_the_rest_of_the_rules():
 def test_a_wrong_setting_in_the_environment_is_refused(monkeypatch, capsys, name, value):
     monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
-        _options().parse_args([])
+        parser().parse_args([])
     assert value in capsys.readouterr().err
 
 
 def test_a_setting_comes_from_the_environment_too(monkeypatch):
     monkeypatch.setenv("WINDLASS_SCHEDULER_ORDER", "fifo")
-    assert _scheduling(_options().parse_args([])).order == "fifo"
-    given = _options().parse_args(["--scheduler-order", "fair"])
+    assert _scheduling(parser().parse_args([])).order == "fifo"
+    given = parser().parse_args(["--scheduler-order", "fair"])
     assert _scheduling(given).order == "fair"

@@ -12,7 +12,8 @@ from sqlalchemy import inspect
 
 from windlass.core.errors import Conflict
 from windlass.server.store.claim import Claim
-from windlass.server.store.migrate import connected, differences, every_table, migrate
+from windlass.server.store.migrate import FRESH, connected, differences, every_table, migrate
+from windlass.server.store.migrations.__main__ import fresh
 from windlass.testing.postgres import PostgresServer
 
 
@@ -21,6 +22,10 @@ def test_a_migrated_database_has_the_tables_the_code_declares(database_url: str)
     with connected(database_url) as conn:
         assert differences(conn) == []
         assert set(inspect(conn).get_table_names()) == {*every_table().tables, "alembic_version"}
+
+
+def test_a_new_sqlite_file_is_what_the_migrations_would_have_made() -> None:
+    assert FRESH.read_text() == fresh(), "run `python -m windlass.server.store.migrations`"
 
 
 def test_a_missing_column_would_be_seen(database_url: str) -> None:

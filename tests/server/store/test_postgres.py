@@ -77,7 +77,7 @@ def test_a_crash_of_the_server_under_load_is_unavailable_and_then_over(
                     await asyncio.sleep(0.01)
 
         async def until(condition: Callable[[], bool]) -> None:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not condition():
                     await asyncio.sleep(0.01)
 
@@ -89,7 +89,7 @@ def test_a_crash_of_the_server_under_load_is_unavailable_and_then_over(
         await asyncio.to_thread(postgres.start)
         again, started = len(acked), time.monotonic()
         await until(lambda: len(acked) > again)
-        assert time.monotonic() - started <= 5
+        assert time.monotonic() - started <= 20
         stop = True
         await asyncio.gather(*clients)
         found = await store.read(keys)
@@ -186,7 +186,7 @@ def test_a_deadlock_runs_the_loser_again(url: str) -> None:
                     update(items).where(items.c.key == key).values(value=items.c.value + 1)
                 )
                 if len(runs) <= 2 and key == first:
-                    both.wait(10)
+                    both.wait(60)
 
         return fn
 

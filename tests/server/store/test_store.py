@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from sqlalchemy import Column, Connection, MetaData, String, Table, func, insert, select
@@ -46,11 +47,18 @@ def names(conn: Connection) -> list[str]:
 
 
 def test_what_is_written_is_read_and_values_come_back_as_they_were(plain: Store) -> None:
-    value = {"ä": [1, 2.5, None, True, "x\ny"], "b": {}}
+    deep: list[Any] = []
+    for _ in range(400):
+        deep = [deep]
+    values = [{"ä": [1, 2.5, None, True, "x\ny", 10**30, -1e-300], "b": {}}, deep, "", 0, [], {}]
 
     async def main() -> None:
-        await plain.write(lambda c: c.execute(insert(items).values(name="a", data=value)) and None)
-        assert await plain.read(lambda c: c.scalar(select(items.c.data))) == value
+        for value in values:
+            await plain.write(lambda c, v=value: c.execute(insert(items).values(data=v)) and None)
+        found = await plain.read(
+            lambda c: c.scalars(select(items.c.data).order_by(items.c.id)).all()
+        )
+        assert found == values
 
     asyncio.run(main())
 
@@ -116,7 +124,7 @@ def test_a_read_sees_one_snapshot(plain: Store) -> None:
 
         def twice(conn: Connection) -> tuple[list[str], list[str]]:
             first = names(conn)
-            asyncio.run_coroutine_threadsafe(plain.write(add("b")), loop).result(10)
+            asyncio.run_coroutine_threadsafe(plain.write(add("b")), loop).result(60)
             return first, names(conn)
 
         await plain.write(add("a"))
@@ -172,9 +180,9 @@ def test_a_caller_that_goes_away_harms_nobody(plain: Store) -> None:
 def test_a_stop_iteration_does_not_hang_the_caller(plain: Store) -> None:
     async def main() -> None:
         with pytest.raises(RuntimeError, match="StopIteration"):
-            await asyncio.wait_for(plain.write(lambda conn: next(iter(()))), 10)
+            await asyncio.wait_for(plain.write(lambda conn: next(iter(()))), 60)
         with pytest.raises(RuntimeError, match="StopIteration"):
-            await asyncio.wait_for(plain.read(lambda conn: next(iter(()))), 10)
+            await asyncio.wait_for(plain.read(lambda conn: next(iter(()))), 60)
 
     asyncio.run(main())
 

@@ -13,6 +13,7 @@ from windlass.client.importers import commands, gang, quantities
 from windlass.client.importers.base import Fields, Imported, Report, compact, job_name, show, wrong
 from windlass.client.importers.pods import image
 from windlass.core.jobs import Param
+from windlass.core.patterns import names_of
 
 LAUNCHERS = {
     "torch_distributed": "pytorch", "horovod": "horovod", "deepspeed": "pytorch",
@@ -271,8 +272,8 @@ def _retry(top: Fields) -> dict[str, Any]:
 
 def _is_pattern(pattern: str) -> bool:
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
+        names_of(pattern)
+    except ValueError:
         return False
     return len(pattern) <= 1000
 

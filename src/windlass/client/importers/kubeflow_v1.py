@@ -190,7 +190,7 @@ def _elastic(about: Fields, roles: dict[str, gang.Role]) -> dict[str, gang.Role]
         report.by_hand(
             about.where("minReplicas"), least,
             "torchrun is told min:count, but a lost member still restarts the gang "
-            "(`on_member_loss: continue` is not carried out yet)",
+            "(`on_member_loss: continue` does not go with torchrun)",
         )  # fmt: skip
     if most is not None:
         report.by_hand(

@@ -151,15 +151,15 @@ def image(about: Fields) -> None:
     name = about.text("image")
     if name is None:
         return
-    comment = f"environment.image: {show(name)}   (not yet: images are refused)"
+    comment = f"environment.image: {show(name)}   (only a Kubernetes engine runs images)"
     if comment in about.report.comments:
         return  # said of another role
     about.report.comments.append(comment)
     about.report.by_hand(
         about.where("image"),
         name,
-        "images are not run yet: the script must be in the code's folder, its packages in the "
-        "Python of the job (environment.python)",
+        "only a Kubernetes engine runs images: elsewhere the script must be in the code's folder, "
+        "its packages in the Python of the job (environment.python)",
     )
 
 

@@ -24,11 +24,13 @@ from windlass.scheduler.audit.books import Books, Held, Promised, shape
 from windlass.scheduler.audit.ground import WHOLE
 from windlass.scheduler.audit.tenants import Amounts, add
 from windlass.scheduler.events import (
+    NEVER,
     Decision,
     Event,
     Preempt,
     Promise,
     Reason,
+    Release,
     Resize,
     Restore,
     Rules,
@@ -107,16 +109,25 @@ class Auditor:
         """What the core was told. Call it before the core is told, or after: before `decided`."""
         self._meter(now_ms)
         books = self.books
-        self._shaken = any(isinstance(event, Rules | Restore) for event in events)
+        self._shaken = False
         books.hear(events, now_ms)
+        pending, since = books.pending, self._pending_since
         for event in events:
-            job_id = event.job.job_id if isinstance(event, Restore) else _job_id(event)
+            kind = type(event)
+            if kind is Submit or kind is Release:  # nearly all of what is heard is these two
+                job_id = event.job_id  # type: ignore[union-attr]
+            else:
+                self._shaken = self._shaken or kind is Rules or kind is Restore
+                job_id = event.job.job_id if isinstance(event, Restore) else _job_id(event)
             if job_id:
                 self._settle(job_id, now_ms)
-                self._waits_since(job_id, now_ms)
+                if job_id in pending:
+                    since.setdefault(job_id, now_ms)
+                else:
+                    since.pop(job_id, None)
         if self._shaken:
             self._excess = self._now_beyond(None)
-        else:
+        elif self._excess:
             # What ended lowers what is beyond the law; it does not come back with a decision.
             self._excess = self._now_beyond({where for where, _ in self._excess})
 
@@ -126,10 +137,18 @@ class Auditor:
         books = self.books
         books.now_ms = now_ms
         judged: set[str] = set()
+        grown: list[Start] = []
+        for decision in decisions if books.promised else ():
+            if isinstance(decision, Start) and decision.job_id in books.pending:
+                self._excuse_who_is_passed(books.pending[decision.job_id], decision.seats)
         for number, decision in enumerate(decisions):
             match decision:
                 case Start():
-                    self._start(decision)
+                    # A start tells of members that were added when all else had been decided.
+                    first = judge.at_its_fewest(books, decision)
+                    self._start(first)
+                    if len(first.seats) < len(decision.seats):
+                        grown.append(decision)
                 case Preempt():
                     self._group(decision.beneficiary, decisions[number:], judged)
                     self._preempt(decision)
@@ -140,6 +159,9 @@ class Auditor:
                 case Promise():
                     self._promise(decision)
             self._settle(decision.job_id, now_ms)
+        for start in grown:
+            self._grown(start)
+            self._settle(start.job_id, now_ms)
         if self._all:
             self._lawful()
         self._holds()
@@ -210,7 +232,8 @@ class Auditor:
             return
         found += judge.partial(job, start.seats)
         if self._all:
-            alone = not books.promised and not books.nominated
+            # Nodes are kept for who starves without a word, so that others may have to spread.
+            alone = not books.claimed(job.job_id)
             found += judge.scattered(books, job, start.seats, exact=alone)
             found += judge.out_of_turn(books, job)
             found += judge.passed_over(books, job)
@@ -226,7 +249,35 @@ class Auditor:
         self._pending_since.pop(job.job_id, None)
         found += judge.unseated(books, job, start.seats)
         if self._all:
-            found += rest.starved(books, job, self._pending_since)
+            made_ms = promised.made_ms if promised else None
+            found += rest.starved(books, job, self._pending_since, made_ms)
+
+    def _grown(self, start: Start) -> None:
+        """S-I17: what a job starts with above its fewest, when all else is decided."""
+        books, found = self.books, self._found
+        held = books.held.get(start.job_id)
+        if held is None:
+            return
+        wrong = judge.malformed(books, held.job, start.seats)
+        if wrong:
+            found += wrong
+            return
+        found += judge.partial(held.job, start.seats)
+        found += judge.scattered(books, held.job, start.seats, exact=False)
+        gained, _ = books.resize(held, start.seats, "")
+        held.resized_ms = None  # it was not resized, it started so
+        self._touched.add(held.job.tenant)
+        found += judge.unseated(books, held.job, gained)
+
+    def _excuse_who_is_passed(self, job: Submit, seats: Sequence[Seat]) -> None:
+        """Who comes with a higher priority and starts at once may take what was promised."""
+        books, nodes = self.books, {seat.node for seat in seats}
+        if books.told_ms[job.job_id] < books.now_ms:
+            return
+        for job_id, promised in books.promised.items():
+            if job.priority > books.pending[job_id].priority:
+                if not nodes.isdisjoint(promised.nodes):
+                    promised.excuses.add(f"{job.job_id} came and ranks before it")
 
     def _excuse_who_lent(self, job: Submit) -> None:
         """Who stays within what it owns takes it back, also from who was promised to borrow it."""
@@ -328,6 +379,9 @@ class Auditor:
                     f"S-I9: {promise.job_id} slips from {old.start_ms} to {promise.start_ms} "
                     f"({promise.slipped}), and nothing happened that may delay it"
                 )
+        if promise.start_ms >= NEVER:
+            books.promised.pop(promise.job_id, None)  # taken back
+            return
         books.promised[promise.job_id] = Promised(promise.start_ms, promise.nodes, books.now_ms)
 
     # After all decisions of a tick
@@ -375,17 +429,22 @@ class Auditor:
                 books.tenants.charge(job, nomination.charged, -1)
 
     def _unserved(self) -> list[str]:
-        """S-I6: not at once, but within the time that a plan may be put off."""
+        """S-I6: not at once, but within the time that a plan may be put off, from when the job
+        waits and the other could go."""
         books = self.books
         waiting = rest.unserved(books)
         self._unserved_since = {
             job_id: self._unserved_since.get(job_id, books.now_ms) for job_id in waiting
         }
         grace = max(1000, books.rules.min_run_ms)
+        may_go = {
+            name: books.held[other].started_ms + books.rules.min_run_ms
+            for name, other in waiting.items()
+        }
         return [
             f"S-I6: {job_id} is within nominal and waits, though {waiting[job_id]} could go"
             for job_id, since in self._unserved_since.items()
-            if books.now_ms - since > grace
+            if books.now_ms - max(since, may_go[job_id]) > grace
         ]
 
     # The core against the books
@@ -465,15 +524,14 @@ class Auditor:
     def _meter(self, now_ms: int) -> None:
         """By the clock: what is taken of the nodes."""
         span, self._metered_ms = now_ms - self._metered_ms, now_ms
-        if span <= 0:
-            return
-        add(self._cluster, _times(self.books.ground.total, span))
+        if span > 0:
+            _add_times(self._cluster, self.books.ground.total, span)
 
     def _settle(self, job_id: str, now_ms: int) -> None:
         """By the job: close its span, and open the next if it still holds anything."""
         entry = self._open.pop(job_id, None)
         if entry is not None:
-            add(self.ledger, _times(entry[1], now_ms - entry[0]))
+            _add_times(self.ledger, entry[1], now_ms - entry[0])
         held = self.books.held.get(job_id)
         if held is not None:
             self._open[job_id] = (now_ms, _amounts(held))
@@ -481,7 +539,7 @@ class Auditor:
     def _balance(self, now_ms: int) -> list[str]:
         total = dict(self.ledger)
         for since, amounts in self._open.values():
-            add(total, _times(amounts, now_ms - since))
+            _add_times(total, amounts, now_ms - since)
         return [
             f"S-I14: jobs used {total.get(name, 0)} of {name} over time, the nodes {amount}"
             for name, amount in self._cluster.items()
@@ -507,23 +565,21 @@ class Auditor:
                     found.append(f"S-I4: the books charge {key[0]} {amount} {name}")
         return found
 
-    def _waits_since(self, job_id: str, now_ms: int) -> None:
-        if job_id not in self.books.pending:
-            self._pending_since.pop(job_id, None)
-        else:
-            self._pending_since.setdefault(job_id, now_ms)
-
 
 def _amounts(held: Held) -> Amounts:
-    total: Amounts = {}
-    for need, _ in held.everything():
-        add(total, {"cpus": need.cpus_milli, "memory": need.memory_bytes})
-        add(total, {"gpus": need.gpus * WHOLE or need.gpu_milli})
+    total = {"cpus": 0, "memory": 0, "gpus": 0}
+    for role, members in held.members().items():
+        need = held.needs[role]
+        total["cpus"] += members * need.cpus_milli
+        total["memory"] += members * need.memory_bytes
+        total["gpus"] += members * (need.gpus * WHOLE or need.gpu_milli)
     return total
 
 
-def _times(amounts: Amounts, span: int) -> Amounts:
-    return {name: amount * span for name, amount in amounts.items()}
+def _add_times(total: Amounts, amounts: Amounts, span: int) -> None:
+    for name, amount in amounts.items():
+        if amount:
+            total[name] = total.get(name, 0) + amount * span
 
 
 def _job_id(event: Event) -> str:

@@ -22,6 +22,7 @@ from windlass.scheduler.events import (
     NodeUp,
     Queue,
     Release,
+    Remember,
     Resized,
     Restore,
     Rules,
@@ -57,6 +58,13 @@ class Held:
 
     def everything(self) -> list[tuple[Need, Seat]]:
         return [(self.needs[seat.role], seat) for seat in (*self.seats, *self.losing)]
+
+    def members(self) -> dict[str, int]:
+        """How many seats of each role it holds."""
+        many: dict[str, int] = {}
+        for seat in (*self.seats, *self.losing) if self.losing else self.seats:
+            many[seat.role] = many.get(seat.role, 0) + 1
+        return many
 
     def surplus(self) -> int:
         many: dict[str, int] = {}
@@ -101,19 +109,28 @@ class Line:
         self._heaps: dict[Shape, dict[Class, list[tuple[int, int, str, int]]]] = {}
         self._entry: dict[str, int] = {}
         self._entries = 0
+        self._new: dict[str, Submit] = {}
+        """Not in a heap yet: whoever never asks does not pay for them."""
 
     def enter(self, job: Submit) -> None:
         self._entries += 1
         self._entry[job.job_id] = self._entries
-        classes = self._heaps.setdefault(shape(job), {})
-        heap = classes.setdefault((job.tenant, job.kind, job.user), [])
-        heapq.heappush(heap, (job.order_ms, job.number, job.job_id, self._entries))
+        self._new[job.job_id] = job
 
     def leave(self, job_id: str) -> None:
         self._entry.pop(job_id, None)
+        self._new.pop(job_id, None)
+
+    def _place(self, job: Submit) -> None:
+        classes = self._heaps.setdefault(shape(job), {})
+        heap = classes.setdefault((job.tenant, job.kind, job.user), [])
+        heapq.heappush(heap, (job.order_ms, job.number, job.job_id, self._entry[job.job_id]))
 
     def first(self, job: Submit) -> list[tuple[Class, str]]:
         """The oldest of every class with the job's shape."""
+        for one in self._new.values():
+            self._place(one)
+        self._new.clear()
         found = []
         classes = self._heaps.get(shape(job), {})
         for key in list(classes):
@@ -148,6 +165,8 @@ class Books:
         self.told_to_end: dict[str, set[str]] = {}
         """Whom each job was told to end for, since anything else happened."""
         self.known: set[str] = set()
+        self.grown_ms = -1
+        """When last a node came, or the rules changed: some could not have started before."""
         self.late_ms = -1
         """When last somebody gave up what it should have given up before."""
         self._restored_for: dict[str, set[str]] = {}
@@ -170,12 +189,13 @@ class Books:
                     self._resized(event.job_id)
                 case NodeUp():
                     self.told_to_end.clear()
+                    self.grown_ms = now_ms
                     if self.ground.node_up(event.offer):
-                        self._disturbed(f"node {event.offer.name} shrank")
+                        self._disturbed(f"node {event.offer.name} shrank", event.offer.name)
                 case NodeDown():
                     self.told_to_end.clear()
                     self.ground.node_down(event.name)
-                    self._disturbed(f"node {event.name} went down")
+                    self._disturbed(f"node {event.name} went down", event.name)
                 case Restore():
                     self._restore(event)
                 case Rules():
@@ -198,10 +218,6 @@ class Books:
         for victim in sorted(self._restored_for.pop(job.job_id, ())):
             if victim in self.held:
                 self.nominate(job).waits_for.add(victim)
-        for job_id, promised in self.promised.items():
-            other = self.pending[job_id]
-            if job.priority > other.priority or job.order_ms < other.order_ms:
-                promised.excuses.add(f"{job.job_id} came and ranks before it")
 
     def forget(self, job_id: str) -> None:
         """The job is pending no more."""
@@ -248,6 +264,7 @@ class Books:
         self.forget(job.job_id)
         leaving_for = event.leaving_for if event.leaving else None
         held = self.hold(job, event.seats, event.started_ms)
+        held.resized_ms = event.resized_ms
         if event.leaving:
             self.tenants.charge(job, held.charged, -1)
             held.leaving_for = leaving_for
@@ -260,14 +277,18 @@ class Books:
         if rules == self.rules:
             return
         self.rules = rules
+        self.grown_ms = self.now_ms
         self.queues = {queue.name: queue for queue in rules.queues}
         self.tenants.rules(rules)
         self.told_to_end.clear()
         self._disturbed("the rules changed")
 
-    def _disturbed(self, what: str) -> None:
+    def _disturbed(self, what: str, node: str = "") -> None:
+        """On one node, or everywhere. Nobody was told where what was freed for a job is: a claim
+        may have been spoilt by anything."""
         for promised in self.promised.values():
-            promised.excuses.add(what)
+            if not node or node in promised.nodes:
+                promised.excuses.add(what)
         for job_id, nomination in self.nominated.items():
             if not nomination.soft:
                 nomination.soft = True
@@ -284,12 +305,11 @@ class Books:
         return excuses
 
     def restarted(self) -> None:
-        """The core was built anew from `retold`: what it had planned may be planned otherwise."""
-        self._disturbed("a restart")
-        self.promised.clear()
+        """The core was built anew from `retold`: for whom others were told to end may be planned
+        otherwise, which may be in the way of what was promised."""
+        if self.nominated or any(held.leaving for held in self.held.values()):
+            self._disturbed("a restart")
         self.told_to_end.clear()
-        for held in self.held.values():
-            held.resized_ms = None  # nobody tells a new core of it
 
     def _made_room(self, job_id: str, beneficiary: str) -> None:
         nomination = self.nominated.get(beneficiary)
@@ -336,10 +356,23 @@ class Books:
         return held
 
     def charges(self, needs: dict[str, Need], seats: Iterable[Seat]) -> Amounts:
-        total: Amounts = {}
+        offers, index = self.ground.offers, self.ground.index
+        many: dict[tuple[str, str], int] = {}
         for seat in seats:
-            model = self.ground.offers[self.ground.index[seat.node]].gpu_model
-            add(total, asked(needs[seat.role], 1, model))
+            key = (seat.role, offers[index[seat.node]].gpu_model)
+            many[key] = many.get(key, 0) + 1
+        total: Amounts = {}
+        for (role, model), members in many.items():
+            add(total, asked(needs[role], members, model))
+        return total
+
+    def promise_charges(self, job: Submit, promised: Promised) -> Amounts:
+        """What is kept of its quota for it, by GPU model too."""
+        total = smallest(job)
+        offers = [self.ground.offers[self.ground.index[name]] for name in promised.nodes]
+        for model in sorted({offer.gpu_model for offer in offers if offer.gpus}):
+            if total.get("gpus"):
+                total[f"gpus:{model}"] = total["gpus"]
         return total
 
     def nominate(self, job: Submit) -> Nomination:
@@ -444,8 +477,9 @@ class Books:
         for held in self.held.values():
             seats = (*held.seats, *held.losing)
             leaving = held.leaving
-            events.append(
-                Restore(held.job, seats, held.started_ms, leaving, held.leaving_for or "")
-            )
+            told = (held.job, seats, held.started_ms, leaving, held.leaving_for or "")
+            events.append(Restore(*told, held.resized_ms))
         events.extend(self.pending.values())
+        for job_id, promised in self.promised.items():
+            events.append(Remember(job_id, promised.start_ms, promised.nodes, promised.made_ms))
         return events

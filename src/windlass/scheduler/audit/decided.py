@@ -7,11 +7,12 @@ S-I1 and S-I3 (a seat is on a node that is up and has it free), S-I2 (whole gang
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from windlass.scheduler.audit.books import Books, Held
 from windlass.scheduler.audit.ground import each_gpu
 from windlass.scheduler.audit.tenants import Amounts, smallest
-from windlass.scheduler.events import Need, Seat, Submit
+from windlass.scheduler.events import Need, Seat, Start, Submit
 
 
 def malformed(books: Books, job: Submit, seats: Sequence[Seat]) -> list[str]:
@@ -23,9 +24,25 @@ def malformed(books: Books, job: Submit, seats: Sequence[Seat]) -> list[str]:
             found.append(f"S-I2: {job.job_id} has a seat for {seat.role!r}, which it has not")
         elif seat.node not in books.ground.index:
             found.append(f"S-I1: {job.job_id} sits on {seat.node}, which is not there")
-    if len({(seat.role, seat.index) for seat in seats}) != len(seats):
+    if len(seats) > 1 and len({(seat.role, seat.index) for seat in seats}) != len(seats):
         found.append(f"S-I2: {job.job_id} has two seats for one member")
     return found
+
+
+def at_its_fewest(books: Books, start: Start) -> Start:
+    """The same start without the members above the fewest that will do."""
+    job = books.pending.get(start.job_id)
+    if job is None or not any([need.minimum for need in job.needs]):
+        return start
+    needs = {need.role: need for need in job.needs}
+    seats = tuple(
+        seat
+        for seat in start.seats
+        if seat.role not in needs
+        or not needs[seat.role].minimum
+        or seat.index < needs[seat.role].minimum
+    )
+    return replace(start, seats=seats)
 
 
 def partial(job: Submit, seats: Sequence[Seat]) -> list[str]:
@@ -56,9 +73,11 @@ def unseated(books: Books, job: Submit, seats: Iterable[Seat]) -> list[str]:
         model = ground.offers[node].gpu_model
         if need.gpu_models and model not in need.gpu_models:
             found.append(f"S-I1: {job.job_id} is put on {seat.node}, whose GPUs are {model!r}")
+        if need.labels and not set(need.labels) <= set(ground.offers[node].labels):
+            found.append(f"S-I1: {job.job_id} is put on {seat.node}, which lacks {need.labels}")
         for what in ground.owed(node, need, seat):
             found.append(f"S-I3: {job.job_id} is put on {seat.node}, which then has {what} taken")
-    return sorted(set(found))
+    return sorted(set(found)) if found else found
 
 
 def _devices(job: Submit, need: Need, seat: Seat) -> list[str]:
@@ -82,9 +101,18 @@ def scattered(books: Books, job: Submit, seats: Sequence[Seat], *, exact: bool) 
     if job.required:
         return [f"S-I18: {job.job_id} is spread over {len(domains)} domains of {job.level}"]
     grown = len(seats) > sum(need.minimum or need.count for need in job.needs)
-    if exact and not grown and ground.fits_at(job, ground.free(), job.level) is True:
+    if exact and not grown and _fits_together(books, job):
         return [f"S-I18: {job.job_id} is spread, though one {job.level} would have taken it"]
     return []
+
+
+def _fits_together(books: Books, job: Submit) -> bool:
+    """Whether it would fit in one domain of its level, on a GPU model it has quota for."""
+    ground = books.ground
+    return any(
+        ground.fits_at(one, ground.free(), job.level) is True and books.tenants.passes(job, only)
+        for one, only in books.variants(job)
+    )
 
 
 def out_of_turn(books: Books, job: Submit) -> list[str]:
@@ -92,15 +120,15 @@ def out_of_turn(books: Books, job: Submit) -> list[str]:
     been started before this job. On the books before the start, with what was promised charged:
     quota is kept with the nodes."""
     kept = [
-        books.pending[job_id]
-        for job_id in books.promised
+        (books.pending[job_id], books.promise_charges(books.pending[job_id], promised))
+        for job_id, promised in books.promised.items()
         if job_id != job.job_id and job_id not in books.nominated
     ]
-    for other in kept:
-        books.tenants.charge(other, smallest(other))
+    for other, amounts in kept:
+        books.tenants.charge(other, amounts)
     found = _out_of_turn(books, job)
-    for other in kept:
-        books.tenants.charge(other, smallest(other), -1)
+    for other, amounts in kept:
+        books.tenants.charge(other, amounts, -1)
     return found
 
 

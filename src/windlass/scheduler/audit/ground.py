@@ -107,6 +107,7 @@ class Ground:
                 or offer.gpus < old.gpus
                 or offer.slots < old.slots
                 or offer.gpu_model != old.gpu_model
+                or not set(offer.labels) >= set(old.labels)
                 or (offer.rack, offer.block, offer.pool) != (old.rack, old.block, old.pool)
             )
         self.offers[node] = offer
@@ -137,12 +138,12 @@ class Ground:
     def owed(self, node: int, need: Need, seat: Seat) -> list[str]:
         """What this seat uses that the node has not: what is wrong, in words."""
         found = []
-        columns = self._columns[:, node]
+        have: list[int] = self._columns[:, node].tolist()
         for place, (word, want) in enumerate(
             (("cpus", need.cpus_milli), ("memory", need.memory_bytes), ("slots", need.slots))
         ):
-            if want and columns[3 + place] > columns[place]:
-                found.append(f"{columns[3 + place]} of {columns[place]} {word}")
+            if want and have[3 + place] > have[place]:
+                found.append(f"{have[3 + place]} of {have[place]} {word}")
         for device in seat.gpus:
             if not 0 <= device < self.offers[node].gpus:
                 found.append(f"device {device} of {self.offers[node].gpus}")
@@ -174,10 +175,17 @@ class Ground:
         return self._columns[0], self._columns[1], self._columns[2], self._devices[0]
 
     def allowed(self, need: Need) -> NDArray[np.bool_]:
-        """Where the need's GPU model is."""
-        if not need.gpu_models:
+        """Where the need's GPU model and labels are."""
+        if not need.gpu_models and not need.labels:
             return np.ones(len(self), dtype=np.bool_)
-        return np.array([offer.gpu_model in need.gpu_models for offer in self.offers], np.bool_)
+        models, labels = need.gpu_models, set(need.labels)
+        return np.array(
+            [
+                (not models or offer.gpu_model in models) and labels.issubset(offer.labels)
+                for offer in self.offers
+            ],
+            np.bool_,
+        )
 
     def domains(self, level: str) -> Ints:
         """The number of each node's domain. A gang never spans two pools, so "" is the pool;
@@ -288,11 +296,13 @@ class Ground:
         self._columns[3, node] += sign * need.cpus_milli
         self._columns[4, node] += sign * need.memory_bytes
         self._columns[5, node] += sign * need.slots
+        each = sign * each_gpu(need)
         for device in seat.gpus:
             if device >= 0:
-                self._wide(device + 1)
-                self._devices[1, node, device] += sign * each_gpu(need)
-                self.total["gpus"] += sign * each_gpu(need)
+                if device >= self._devices.shape[2]:
+                    self._wide(device + 1)
+                self._devices[1, node, device] += each
+                self.total["gpus"] += each
 
 
 def _devices(need: Need, gpu: Ints) -> Iterator[int]:

@@ -194,19 +194,17 @@ def insufficient(books: Books, job: Submit, gone: Sequence[Gone]) -> list[str]:
 
 
 def surplus_would_do(books: Books, job: Submit) -> bool:
-    """Whether shrinking elastic jobs of its own tenant and lower priority makes the job fit."""
+    """Whether shrinking elastic jobs, whose ever, makes the job fit: they were given what was left
+    over."""
     rules = books.rules
     if books.claimed(job.job_id):
         return False
     free = _free_with(books, job, [])
-    less: Amounts = {}
+    gone: list[Gone] = []
     for held in books.held.values():
         if (
             held.leaving
             or held.losing
-            or held.job.tenant != job.tenant
-            or held.job.priority >= job.priority
-            or not held.job.preemptible
             or books.now_ms - held.started_ms < rules.min_run_ms
             or (
                 held.resized_ms is not None and books.now_ms - held.resized_ms < rules.cool_down_ms
@@ -216,12 +214,13 @@ def surplus_would_do(books: Books, job: Submit) -> bool:
         for role, need in held.needs.items():
             seats = [seat for seat in held.seats if seat.role == role]
             extra = seats[need.minimum :] if need.minimum else []
-            books.ground.project(free, [(need, seat) for seat in extra])
-            add(less, books.charges(held.needs, extra))
-    if not less or job.job_id in books.nominated:
+            if extra:
+                gone.append(surplus(books, held, extra))
+                books.ground.project(free, gone[-1].seats)
+    if not gone or job.job_id in books.nominated:
         return False
     return any(
-        books.ground.fits(one, free) is True and books.tenants.passes(job, only, less)
+        books.ground.fits(one, free) is True and passes_without(books, job, gone, only)
         for one, only in books.variants(job)
     )
 
@@ -259,15 +258,13 @@ def _relevant(books: Books, job: Submit, held: Held, less: Amounts) -> bool:
 
 
 def _stays_over(books: Books, job: Submit, held: Held, less: Amounts) -> bool:
-    """Whether all of it is borrowed: its end does not take its tenant below nominal in anything
-    that it is over in and that matters here."""
+    """Whether its end does not take its tenant below nominal in anything that matters here: what
+    is metered, and the job wants."""
     tenants, wants = books.tenants, smallest(job)
     mattering = [
         name
         for name in tenants.metered(job.tenant)
-        if held.charged.get(name)
-        and wants.get(name)
-        and tenants.over(held.job.tenant, name, less.get(name, 0)) > 0
+        if held.charged.get(name) and (wants.get(name) or name.startswith("gpus:"))
     ]
     return bool(mattering) and all(
         tenants.over(held.job.tenant, name, less.get(name, 0)) >= held.charged[name]

@@ -6,7 +6,7 @@ free (reservations, freed seats that are held), whatever they might touch is lef
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from windlass.scheduler.audit.books import Books, shape
 from windlass.scheduler.audit.ground import Free
 from windlass.scheduler.audit.preemption import candidates, fits_without, whole
 from windlass.scheduler.audit.tenants import smallest
-from windlass.scheduler.events import NEVER, REASONS, Reason, Submit
+from windlass.scheduler.events import NEVER, REASONS, Need, Reason, Seat, Submit
 
 MANY = 2000
 """In longer lines than this nobody is searched for one by one."""
@@ -43,10 +43,15 @@ def surely_startable(books: Books, job: Submit) -> bool:
         return False
     if any(name != job.job_id for name in books.nominated) or books.starving(job.job_id):
         return False
-    if not books.tenants.surely_passes(job, books.models(job)):
-        return False
-    reserved = _reserved_from(books, job)
-    if reserved is None:
+    reserved, others = _reserved_from(books, job)
+    # Quota is kept with the nodes: what was promised to these counts as used.
+    kept = [(one, books.promise_charges(one, books.promised[one.job_id])) for one in others]
+    for other, amounts in kept:
+        books.tenants.charge(other, amounts)
+    passes = books.tenants.surely_passes(job, books.models(job))
+    for other, amounts in kept:
+        books.tenants.charge(other, amounts, -1)
+    if not passes:
         return False
     free = books.ground.free()
     return any(
@@ -56,7 +61,7 @@ def surely_startable(books: Books, job: Submit) -> bool:
 
 def unserved(books: Books) -> dict[str, str]:
     """S-I6: jobs within their tenant's nominal that wait, each with one that borrows and would do
-    to make room for it."""
+    to make room for it: of these, who runs for longest."""
     if not books.rules.preemption:
         return {}
     found: dict[str, str] = {}
@@ -71,7 +76,7 @@ def unserved(books: Books) -> dict[str, str]:
         if not any(name in books.tenants.metered(job.tenant) for name in smallest(job)):
             continue
         # One victim that is wholly borrowed is certainly lawful, whatever else is true.
-        for held in candidates(books, job):
+        for held in sorted(candidates(books, job), key=lambda held: held.started_ms):
             tenants = books.tenants
             lawful = held.job.tenant == job.tenant or all(
                 tenants.over(held.job.tenant, name) >= amount
@@ -116,10 +121,16 @@ def delayed(books: Books, names: Iterable[str]) -> list[str]:
     return found
 
 
-def starved(books: Books, starter: Submit, since_ms: dict[str, int]) -> list[str]:
-    """S-I10, after a start: a job without end made a starving one of its own tenant, that ranks
-    before it, impossible for good."""
-    if starter.expected_ms is not None or len(since_ms) > MANY:
+def starved(
+    books: Books, starter: Submit, since_ms: dict[str, int], promised_ms: int | None
+) -> list[str]:
+    """S-I10, after a start: one that ranks behind a starving job of its own tenant uses what that
+    job needs. `promised_ms`: when the starter was promised this start.
+
+    Who was promised its start before the other starved, or could start at all, keeps it: S-I9
+    knows no exception for it.
+    Of two that starve, the one that starved first is first."""
+    if len(since_ms) > MANY:
         return []
     found = []
     rank = (-starter.priority, starter.order_ms, starter.number)
@@ -129,19 +140,33 @@ def starved(books: Books, starter: Submit, since_ms: dict[str, int]) -> list[str
             continue  # it may wait for another that never fits
         if job.tenant != starter.tenant or (-job.priority, job.order_ms, job.number) >= rank:
             continue
-        if books.now_ms - max(since, job.order_ms) <= books.rules.starving_ms:
+        starves_ms = max(since, job.order_ms) + books.rules.starving_ms
+        if books.now_ms <= starves_ms or starter.order_ms + books.rules.starving_ms <= starves_ms:
             continue
-        if books.models(job) or books.tenants.never_passes(job, set()):
+        if promised_ms is not None and promised_ms <= max(starves_ms, books.grown_ms):
             continue
-        free = books.ground.free()
-        for node in range(len(books.ground)):
-            _free_by(books, free, node, NEVER - 1)
-        if books.ground.fits(job, free) is not False:
-            continue
-        mine = books.held[starter.job_id].everything()
-        if books.ground.fits(job, books.ground.project(free, mine)) is True:
-            found.append(f"S-I10: {starter.job_id} has no end and starves {job_id} out")
+        if starter.expected_ms is None and _possible_at_last(books, job) is False:
+            mine = books.held[starter.job_id].everything()
+            if _possible_at_last(books, job, mine) is True:
+                found.append(f"S-I10: {starter.job_id} has no end and starves {job_id} out")
     return found
+
+
+def _possible_at_last(
+    books: Books, job: Submit, besides: Sequence[tuple[Need, Seat]] = ()
+) -> bool | None:
+    """Whether it fits when all have ended that will end, and these: on GPU models of which it
+    can have quota. None: cannot tell."""
+    free = books.ground.free()
+    for node in range(len(books.ground)):
+        _free_by(books, free, node, NEVER - 1)
+    books.ground.project(free, besides)
+    answers = [
+        books.ground.fits(one, free)
+        for one, only in books.variants(job)
+        if not books.tenants.never_passes(job, only)
+    ]
+    return True if True in answers else None if None in answers else False
 
 
 def unexplained(books: Books, job: Submit, reason: Reason | None) -> list[str]:
@@ -157,7 +182,8 @@ def unexplained(books: Books, job: Submit, reason: Reason | None) -> list[str]:
     if paused != (code == "paused") and code != "exceeds-max":
         return [f"S-I19: {name} says {code}; its queue is {'paused' if paused else 'not paused'}"]
     ground, tenants = books.ground, books.tenants
-    models = books.models(job)
+    # Of nodes that are down too: a model that is nowhere up still has its quota.
+    models = books.models(job, down_too=True)
     nominated = job.job_id in books.nominated
     wrong = ""
     if code == "exceeds-max":
@@ -219,19 +245,17 @@ def _in_company(books: Books, job: Submit) -> bool:
     )
 
 
-def _reserved_from(books: Books, job: Submit) -> NDArray[np.bool_] | None:
-    """The nodes that promises to others may keep from the job; None: quota may be kept too."""
+def _reserved_from(books: Books, job: Submit) -> tuple[NDArray[np.bool_], list[Submit]]:
+    """The nodes that promises to others may keep from the job, and those who were promised."""
     reserved = np.zeros(len(books.ground), dtype=np.bool_)
+    others = []
     ends = NEVER if job.expected_ms is None else books.now_ms + job.expected_ms
     for job_id, promised in books.promised.items():
         if job_id == job.job_id or ends <= promised.start_ms:
             continue
-        if books.tenants.same_cohort(job.tenant, books.pending[job_id].tenant):
-            return None
-        if job.tenant == books.pending[job_id].tenant and books.rules.caps:
-            return None
+        others.append(books.pending[job_id])
         reserved |= _mask(books, promised.nodes)
-    return reserved
+    return reserved, others
 
 
 def _mask(books: Books, names: Iterable[str]) -> NDArray[np.bool_]:

@@ -4,9 +4,9 @@ A job is `duration x workers` of work, done at the speed of its members; so an e
 gets twice as many ends in half the time. Preempted, it saves its state within the grace and goes
 on later from there (or loses a share of what it did, if asked). The faults are off in a replay.
 
-    Start ─► [start delay] ─► runs ─► ends: done, failed, killed at its time limit
-                 └ dispatch fails      ├ Preempt ─► grace ─► submitted again
-                                       └ node lost ────────► submitted again
+    Start ─► [limits] ─► [start delay] ─► runs ─► ends: done, failed, killed at its time limit
+                             └ dispatch fails      ├ Preempt ─► grace ─► submitted again
+                                                   └ node lost ────────► submitted again
 
 What the core hears passes a fence: a report about an attempt that is over is dropped, as the
 server does it.
@@ -15,7 +15,6 @@ server does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from windlass.scheduler.events import (
@@ -28,88 +27,17 @@ from windlass.scheduler.events import (
     Resize,
     Resized,
     Restore,
-    Seat,
     Start,
     Submit,
     Withdraw,
 )
+from windlass.scheduler.simulate.faults import Faults
+from windlass.scheduler.simulate.limits import Gate, Limits
+from windlass.scheduler.simulate.live import HOLDING, LEAVING, OVER, PENDING, SPEED, Live
 from windlass.scheduler.simulate.loop import FINISH, NODE, SUBMIT, Due, Timeline
 from windlass.scheduler.simulate.metrics import CANCELLED, DONE, FAILED, KILLED, Ledger
-from windlass.scheduler.simulate.workload import Job
 
-PENDING, HOLDING, LEAVING, OVER = range(4)
-SPEED = 1000
-"""Work is counted in worker-milliseconds times this, so that speeds can be per mille."""
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What goes wrong, and how often. Per mille of what could."""
-
-    start_delay_ms: int = 0
-    """Each start takes up to so long (drawn evenly)."""
-    dispatch_failed: int = 0
-    duplicate: int = 0
-    """The report of an end comes twice."""
-    late: int = 0
-    """The report of an end comes up to a minute late, and so after reports of later events."""
-    lost: int = 0
-    """The report of an end never comes: the lease runs out instead."""
-    lease_ms: int = 60_000
-    node_days: int = 0
-    """Mean days between two losses of one node; 0: never."""
-    repair_ms: int = 3_600_000
-    spread_cost: int = 0
-    """How much slower a gang over several racks is."""
-
-
-CHAOS = Faults(
-    start_delay_ms=20_000,
-    dispatch_failed=10,
-    duplicate=20,
-    late=20,
-    lost=5,
-    node_days=30,
-    spread_cost=100,
-)
-
-
-class Live:
-    """A job from its submit to its end."""
-
-    __slots__ = (
-        "job", "number", "state", "work_left", "seats", "held", "rate", "since_ms", "started_ms",
-        "used_ms", "waited_ms", "first_ms", "ran_ms", "preemptions", "token", "ending",
-        "beneficiary", "promised_ms", "cancelled", "submit", "restarts", "done",
-    )  # fmt: skip
-
-    def __init__(self, job: Job, number: int, now: int) -> None:
-        self.job = job
-        self.number = number
-        self.state = PENDING
-        self.work_left = job.duration_ms * job.workers * SPEED
-        self.seats: Sequence[Seat] = ()
-        self.held = 0
-        """Members whose seats it holds, those it is about to give up included."""
-        self.rate = 0
-        self.since_ms = now
-        """When it began to wait, or when its work was last counted."""
-        self.started_ms = 0
-        self.used_ms = 0
-        """Of its time limit, in earlier attempts."""
-        self.waited_ms = 0
-        self.first_ms = -1
-        self.ran_ms = 0
-        self.preemptions = 0
-        self.restarts = 0
-        self.token = 0
-        self.ending = DONE
-        self.beneficiary = ""
-        self.promised_ms = -1
-        self.cancelled = False
-        self.submit: Submit | None = None
-        self.done = 0
-        """Work of this attempt."""
+NO_LIMITS = Limits()
 
 
 class Engine:
@@ -126,6 +54,7 @@ class Engine:
         lost_work: float,
         soft_walltime: bool,
         seed: int,
+        limits: Limits = NO_LIMITS,
         ended: Callable[[Live], None] | None = None,
     ) -> None:
         self.live: dict[str, Live] = {}
@@ -141,6 +70,8 @@ class Engine:
         self._ended = ended
         self._random = Random(seed)
         self._names = [offer.name for offer in self._offers]
+        self.gate = Gate(limits) if limits else None
+        self._direct = not (limits or faults.start_delay_ms or faults.dispatch_failed)
         self.holding = 0
         """How many jobs hold seats."""
         if faults.node_days:
@@ -161,15 +92,16 @@ class Engine:
         live.done = 0
         self.holding += 1
         self._ledger.started(live, now)
-        if not self._faults.start_delay_ms and not self._faults.dispatch_failed:
-            live.rate = self._speed(live)
-            self._plan(live, now)
+        if self._direct:
+            self._run(live, now)
             return
-        delay = self._random.randint(0, self._faults.start_delay_ms)
         live.rate = 0
         live.token += 1
-        what = "unlaunched" if self._drawn(self._faults.dispatch_failed) else "running"
-        self._timeline.put(now + delay, FINISH, what, live, live.token)
+        if self.gate is None:
+            self._launch(live, now)
+        else:
+            self.gate.queue(live)
+            self._let_in(self.gate, now)
 
     def preempt(self, decision: Preempt, now: int) -> None:
         live = self.live[decision.job_id]
@@ -181,7 +113,8 @@ class Engine:
         live.preemptions += 1
         live.token += 1
         self._ledger.preempted(live)
-        self._timeline.put(now + self._grace_ms, FINISH, "gone", live, live.token)
+        told = self._told(now, live.inside)
+        self._timeline.put(told + self._grace_ms, FINISH, "gone", live, live.token)
 
     def resize(self, decision: Resize, now: int) -> None:
         live = self.live[decision.job_id]
@@ -194,10 +127,14 @@ class Engine:
         self._ledger.resized(live, live.held - before, now)
         if old - new:
             given = (live, live.restarts, len(old - new))
-            self._timeline.put(now + self._grace_ms, FINISH, "given", given)
+            told = self._told(now, live.inside - len(new))
+            self._timeline.put(told + self._grace_ms, FINISH, "given", given)
         if live.rate:
             live.rate = self._speed(live)
             self._plan(live, now)
+        if self.gate is not None and self.gate.wanted(live) > 0:
+            self.gate.queue(live)
+            self._let_in(self.gate, now)
 
     # What happens
 
@@ -226,13 +163,17 @@ class Engine:
                 self._ledger.resized(live, -members, now)
                 live.held -= members
                 out.append(Resized(live.job.name))
+                if self.gate is not None:
+                    self._leave(self.gate, live, len(live.seats), now)
         elif what == "cancel":
             self._cancel(live, now, out)
         elif what == "running":
             if due.token == live.token and live.state == HOLDING:
                 live.since_ms = now
-                live.rate = self._speed(live)
-                self._plan(live, now)
+                self._run(live, now)
+        elif what == "joined":
+            live, attempt, members = due.who
+            self._join(live, attempt, members, now)
         elif what == "unlaunched":
             if due.token == live.token and live.state == HOLDING:
                 self._again(live, now, out, 0)
@@ -270,8 +211,60 @@ class Engine:
 
     # How
 
+    def _launch(self, live: Live, passed: int) -> None:
+        """Its calls have passed: it runs, if that goes well, after a delay."""
+        delay = self._random.randint(0, self._faults.start_delay_ms)
+        what = "unlaunched" if self._drawn(self._faults.dispatch_failed) else "running"
+        self._timeline.put(passed + delay, FINISH, what, live, live.token)
+
+    def _let_in(self, gate: Gate, now: int) -> None:
+        """Those of the engine's line that there is room for, in turn."""
+        while gate.line:
+            live, attempt = gate.line[0]
+            stale = live.state != HOLDING or live.restarts != attempt or live.cancelled
+            wanted = gate.wanted(live)
+            if not stale and wanted > 0:
+                first = live.inside == 0
+                passed = gate.enter(live, now)
+                if passed is None:
+                    return
+                if first:
+                    live.working = wanted
+                    self._launch(live, passed)
+                else:
+                    joins = (live, attempt, wanted)
+                    self._timeline.put(passed, FINISH, "joined", joins)
+            gate.line.popleft()
+
+    def _join(self, live: Live, attempt: int, members: int, now: int) -> None:
+        """Members that an elastic gang got later begin to work."""
+        if live.state != HOLDING or live.restarts != attempt:
+            return
+        live.working += members
+        if live.rate:
+            self._count(live, now)
+            live.rate = self._speed(live)
+            self._plan(live, now)
+
+    def _leave(self, gate: Gate, live: Live, stay: int, now: int) -> None:
+        """All but so many of its members have left the engine."""
+        gate.leave(live, max(0, live.inside - stay))
+        live.working = min(live.working, live.inside)
+        self._let_in(gate, now)
+
+    def _told(self, now: int, members: int) -> int:
+        """When so many members hear that they are to stop."""
+        return now if self.gate is None else self.gate.calls(now, max(0, members))
+
+    def _run(self, live: Live, now: int) -> None:
+        live.began_ms = now
+        live.rate = self._speed(live)
+        self._plan(live, now)
+
     def _speed(self, live: Live) -> int:
         members = len(live.seats)
+        if self.gate is not None:
+            members = min(members, live.working)
         if self._faults.spread_cost and len({self._racks[s.node] for s in live.seats}) > 1:
             return members * (SPEED - self._faults.spread_cost)
         return members * SPEED
@@ -291,7 +284,7 @@ class Engine:
         end = now - (-live.work_left // live.rate) if live.rate else now
         live.ending = FAILED if job.fails else DONE
         if job.walltime_ms is not None and not self._soft:
-            limit = live.started_ms + max(0, job.walltime_ms - live.used_ms)
+            limit = live.began_ms + max(0, job.walltime_ms - live.used_ms)
             if end > limit:
                 end, live.ending = max(now, limit), KILLED
         live.token += 1
@@ -324,17 +317,23 @@ class Engine:
         if self._ended is not None:
             self._ended(live)
         del self.live[name]
+        if self.gate is not None:
+            self._leave(self.gate, live, 0, now)
 
     def _again(self, live: Live, now: int, out: list[Event], lost: int) -> None:
         """It holds nothing any more, and waits again in its old turn."""
         live.work_left += lost
-        live.used_ms += now - live.started_ms
+        live.used_ms += now - live.began_ms if live.began_ms >= 0 else 0
+        live.began_ms = -1
         self.holding -= 1
         live.token += 1
         self._ledger.stopped(live, now, lost=lost)
         out.append(Release(live.job.name))
         live.seats = ()
         live.held = live.rate = 0
+        live.restarts += 1  # what is on its way to this attempt no longer counts
+        if self.gate is not None:
+            self._leave(self.gate, live, 0, now)
         if live.cancelled or (live.done and not live.work_left):
             live.state = OVER
             self._ledger.over(live, now, CANCELLED if live.cancelled else live.ending)
@@ -342,7 +341,6 @@ class Engine:
             return
         live.state = PENDING
         live.since_ms = now
-        live.restarts += 1
         live.promised_ms = -1
         old = live.submit
         assert old is not None
@@ -384,7 +382,8 @@ class Engine:
             live.rate = 0
             live.token += 1
             live.ending = CANCELLED
-            self._timeline.put(now + self._grace_ms, FINISH, "reported", live, live.token)
+            told = self._told(now, live.inside)
+            self._timeline.put(told + self._grace_ms, FINISH, "reported", live, live.token)
 
     def _lose(self, now: int, out: list[Event]) -> None:
         """A node is gone, and what ran on it with it: its gangs wait again, whole."""

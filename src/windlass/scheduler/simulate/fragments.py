@@ -18,7 +18,7 @@ from windlass.scheduler.events import Need, Offer
 from windlass.scheduler.simulate.workload import Job
 
 if TYPE_CHECKING:
-    from windlass.scheduler.simulate.engine import Live
+    from windlass.scheduler.simulate.live import Live
 
 KINDS = 16
 """So many of the most frequent kinds of member are looked at."""

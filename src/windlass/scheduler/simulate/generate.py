@@ -58,7 +58,11 @@ LOADED = ("mmc", "mg1", "scale")
 
 def kueue(name: str) -> Workload:
     """One resource, queues of quota 20 that may borrow 100, preemption of lower priority inside a
-    queue, reclaim within the cohort of any."""
+    queue, reclaim within the cohort of any.
+
+    Of kueue-topology a third must share a rack and the others should. Kueue's own third kind, pods
+    spread evenly over racks in slices ("balanced"), has no counterpart here: those prefer a rack.
+    """
     cohorts, queues, classes = KUEUE[name]
     shapes = Shapes()
     jobs: list[Job] = []

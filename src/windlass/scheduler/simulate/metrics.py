@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windlass.scheduler.events import Offer, Quota
+from windlass.scheduler.events import Need, Offer, Quota
 from windlass.scheduler.simulate.fragments import Demand, fragmented
 from windlass.scheduler.simulate.workload import (
     Job,
@@ -27,7 +27,7 @@ from windlass.scheduler.simulate.workload import (
 )
 
 if TYPE_CHECKING:
-    from windlass.scheduler.simulate.engine import Live
+    from windlass.scheduler.simulate.live import Live
 
 DONE, FAILED, KILLED, CANCELLED = range(4)
 OUTCOMES = ("done", "failed", "killed", "cancelled")
@@ -42,7 +42,7 @@ class Account:
     __slots__ = (
         "name", "number", "entitled", "used", "waiting", "last_ms", "area", "wanted_ms",
         "wanted_area", "preemptions", "jobs", "rejected", "nominal", "holds", "wishes", "since_ms",
-        "unserved_ms", "dirty",
+        "unserved_ms", "dirty", "each", "wanted",
     )  # fmt: skip
 
     def __init__(self, name: str, number: int, entitled: float, nominal: Mapping[str, int]):
@@ -51,10 +51,22 @@ class Account:
         self.wanted_ms = self.wanted_area = self.preemptions = self.jobs = self.rejected = 0
         self.nominal = tuple((r, n) for r, n in nominal.items() if ":" not in r)
         self.holds = [0] * len(self.nominal)
-        self.wishes: Counter[tuple[int, ...]] = Counter()
+        self.wishes: dict[tuple[int, ...], int] = {}
         self.since_ms = -1
         self.unserved_ms = 0
         self.dirty = False
+        self.each: dict[int, tuple[int, ...]] = {}
+        """What one member takes of each resource of `nominal`, by the identity of its needs."""
+        self.wanted: dict[int, tuple[int, ...]] = {}
+        """What the gang takes at its smallest, likewise."""
+
+    def know(self, needs: tuple[Need, ...]) -> None:
+        """Work out once what members of this shape take: half a million jobs share a few
+        hundred shapes, and each is one object."""
+        need = needs[0]
+        each = tuple(member(need, resource) for resource, _ in self.nominal)
+        self.each[id(needs)] = each
+        self.wanted[id(needs)] = tuple(part * (need.minimum or need.count) for part in each)
 
     def touch(self, now: int) -> None:
         passed = now - self.last_ms
@@ -68,16 +80,21 @@ class Account:
     def look(self, now: int) -> None:
         """Whether something waits that would fit what the tenant owns."""
         self.dirty = False
-        room = [n - used for (_, n), used in zip(self.nominal, self.holds, strict=True)]
-        entitled = any(
-            all(part <= left for part, left in zip(wish, room, strict=True))
-            for wish in self.wishes
-        )
+        entitled = bool(self.wishes) and self._entitled()
         if entitled and self.since_ms < 0:
             self.since_ms = now
         elif not entitled and self.since_ms >= 0:
             self.unserved_ms = max(self.unserved_ms, now - self.since_ms)
             self.since_ms = -1
+
+    def _entitled(self) -> bool:
+        room = [n - used for (_, n), used in zip(self.nominal, self.holds, strict=True)]
+        if len(room) == 1:
+            return min(self.wishes)[0] <= room[0]
+        return any(
+            all(part <= left for part, left in zip(wish, room, strict=True))
+            for wish in self.wishes
+        )
 
 
 class Ledger:
@@ -103,6 +120,9 @@ class Ledger:
         self.slip_ms = 0
         self._dirty: list[Account] = []
         self._rows = {name: array("q") for name in ("number", "first", "waited", "end", "ran")}
+        self._add_row = [column.append for column in self._rows.values()]
+        self._main: dict[int, int] = {}
+        """What one member takes of the main resource, by the identity of its needs."""
         self._fates = array("b")
         self._demand = Demand(jobs, self.resource)
         span = (jobs[-1].submit_ms - jobs[0].submit_ms) if jobs else 0
@@ -143,21 +163,34 @@ class Ledger:
             self._step *= 2
 
     def waiting(self, live: Live, now: int) -> None:
-        account = self._account(live.job.tenant)
+        job = live.job
+        account = self.accounts.get(job.tenant) or self._account(job.tenant)
+        live.account = account
         account.touch(now)
         account.waiting += 1
         self.pending += 1
         if account.nominal:
-            account.wishes[_wish(account, live.job)] += 1
-            self._mark(account)
+            needs = id(job.needs)
+            if needs not in account.wanted:
+                account.know(job.needs)
+            wish = account.wanted[needs]
+            account.wishes[wish] = account.wishes.get(wish, 0) + 1
+            if not account.dirty:
+                self._mark(account)
 
     def withdrawn(self, live: Live, now: int) -> None:
-        account = self.accounts[live.job.tenant]
+        account = live.account
         account.touch(now)
         account.waiting -= 1
         self.pending -= 1
         if account.nominal:
-            self._unwish(account, live.job)
+            wishes = account.wishes
+            wish = account.wanted[id(live.job.needs)]
+            wishes[wish] -= 1
+            if not wishes[wish]:
+                del wishes[wish]
+            if not account.dirty:
+                self._mark(account)
 
     def started(self, live: Live, now: int) -> None:
         self.withdrawn(live, now)
@@ -167,37 +200,38 @@ class Ledger:
 
     def resized(self, live: Live, members: int, now: int) -> None:
         """It holds so many members more (or fewer)."""
-        need = live.job.needs[0]
-        account = self.accounts[live.job.tenant]
+        account = live.account
         account.touch(now)
-        amount = member(need, self.resource) * members
+        amount = self._each(live.job) * members
         account.used += amount
         self.allocated += amount
         if account.nominal:
-            for at, (resource, _) in enumerate(account.nominal):
-                account.holds[at] += member(need, resource) * members
-            self._mark(account)
+            holds = account.holds
+            for at, each in enumerate(account.each[id(live.job.needs)]):
+                holds[at] += each * members
+            if not account.dirty:
+                self._mark(account)
 
     def stopped(self, live: Live, now: int, lost: int) -> None:
         """It holds nothing any more; of its work in this attempt, `lost` was in vain."""
         self.running -= 1
         self.resized(live, -live.held, now)
-        each = member(live.job.needs[0], self.resource)
+        each = self._each(live.job)
         self.useful += (live.done - lost) * each // 1000
         self.lost += lost * each // 1000
         self.end_ms = now
 
     def preempted(self, live: Live) -> None:
         self.preemptions += 1
-        self.accounts[live.job.tenant].preemptions += 1
+        live.account.preemptions += 1
 
     def over(self, live: Live, now: int, fate: int) -> None:
-        rows = self._rows
-        rows["number"].append(live.number)
-        rows["first"].append(live.first_ms)
-        rows["waited"].append(live.waited_ms)
-        rows["end"].append(now)
-        rows["ran"].append(live.ran_ms)
+        number, first, waited, end, ran = self._add_row
+        number(live.number)
+        first(live.first_ms)
+        waited(live.waited_ms)
+        end(now)
+        ran(live.ran_ms)
         self._fates.append(fate)
 
     def node(self, offer: Offer, *, up: bool) -> None:
@@ -237,16 +271,14 @@ class Ledger:
         return found
 
     def _mark(self, account: Account) -> None:
-        if not account.dirty:
-            account.dirty = True
-            self._dirty.append(account)
+        account.dirty = True
+        self._dirty.append(account)
 
-    def _unwish(self, account: Account, job: Job) -> None:
-        wish = _wish(account, job)
-        account.wishes[wish] -= 1
-        if not account.wishes[wish]:
-            del account.wishes[wish]
-        self._mark(account)
+    def _each(self, job: Job) -> int:
+        found = self._main.get(id(job.needs))
+        if found is None:
+            found = self._main[id(job.needs)] = member(job.needs[0], self.resource)
+        return found
 
     # At the end
 
@@ -412,12 +444,6 @@ def peak_rss_mb() -> float:
         return _round(psutil.Process().memory_info().rss / 2**20)
     unit = 2**20 if sys.platform == "darwin" else 2**10
     return _round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
-
-
-def _wish(account: Account, job: Job) -> tuple[int, ...]:
-    need = job.needs[0]
-    members = need.minimum or need.count
-    return tuple(member(need, resource) * members for resource, _ in account.nominal)
 
 
 def _quantile(values: NDArray[Any], share: float) -> float:

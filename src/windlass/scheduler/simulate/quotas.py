@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from windlass.core.errors import InvalidInput
 from windlass.core.quotas import units
+from windlass.core.yamlfiles import KeysOnce
 from windlass.scheduler.events import Cap, Quota
 from windlass.scheduler.simulate.traces import GIB
 
@@ -34,18 +35,8 @@ OF_COHORT = (
 MOST = 10**12
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice: YAML would keep the last in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise yaml.YAMLError(f"the key {key.value!r} is there twice (line {line})")
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
+class _Loader(KeysOnce, yaml.SafeLoader):
+    pass
 
 
 def read_quotas(path: str) -> tuple[tuple[Quota, ...], tuple[Cap, ...]]:
@@ -87,6 +78,7 @@ def read_quotas(path: str) -> tuple[tuple[Quota, ...], tuple[Cap, ...]]:
             raise InvalidInput(
                 f"{path}: cohorts.{quota.name}.parent: there is no cohort {quota.parent!r}"
             )
+        _no_circle(path, quotas, quota)
     return tuple(quotas.values()), tuple(caps)
 
 
@@ -199,6 +191,20 @@ def _mapping(value: Any, where: str, known: Iterable[str] = ()) -> Mapping[str, 
         if names and key not in names:
             raise InvalidInput(f"{where}: unknown field {key!r}; known: {', '.join(names)}")
     return value
+
+
+def _no_circle(path: str, quotas: Mapping[str, Quota], quota: Quota) -> None:
+    way, at = [quota.name], quota.parent
+    while at:
+        way.append(at)
+        if at == quota.name:
+            raise InvalidInput(
+                f"{path}: cohorts.{quota.name}.parent: a cohort cannot belong to itself: "
+                f"{' in '.join(way[:6])}"
+            )
+        if len(way) > len(quotas):
+            return  # a circle further up: told where it is
+        at = quotas[at].parent if at in quotas else ""
 
 
 def _add(quotas: dict[str, Quota], quota: Quota, where: str) -> None:

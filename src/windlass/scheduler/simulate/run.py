@@ -32,7 +32,10 @@ from windlass.scheduler.events import (
     Submit,
 )
 from windlass.scheduler.predict import Histories
-from windlass.scheduler.simulate.engine import PENDING, Engine, Faults, Live
+from windlass.scheduler.simulate.engine import Engine
+from windlass.scheduler.simulate.faults import Faults
+from windlass.scheduler.simulate.limits import Limits
+from windlass.scheduler.simulate.live import PENDING, Live
 from windlass.scheduler.simulate.loop import Timeline
 from windlass.scheduler.simulate.metrics import DONE, FAILED, Ledger
 from windlass.scheduler.simulate.workload import Job, Workload
@@ -41,8 +44,9 @@ SAMPLED_EVERY = 500
 """With sampled audit, the invariants are looked at once in so many ticks."""
 MOST_VIOLATIONS = 1000
 IDLE_TICKS = 1000
-"""A core that asks for so many ticks (and some more for each job that waits) without anything to
-hear or to do is not asked again before something happens."""
+"""A core that asks for so many ticks in a minute (and some more for each job that waits) without
+anything to hear or to do is not asked again before something happens."""
+MINUTE_MS = 60_000
 
 
 class Core(Protocol):
@@ -78,6 +82,8 @@ class Options:
     soft_walltime: bool = False
     """Jobs may run past their time limit; it is then only what the core believes."""
     predict: bool = False
+    limits: Limits = Limits()
+    """How much the engine takes, and how fast."""
     crash_every: int = 0
     """Throw the core away after about so many events and build a new one from what is known."""
 
@@ -125,6 +131,7 @@ class Simulation:
             lost_work=options.lost_work,
             soft_walltime=options.soft_walltime,
             seed=options.seed,
+            limits=options.limits,
             ended=self._ended if options.predict else None,
         )
         self._histories = Histories()
@@ -134,12 +141,9 @@ class Simulation:
         self.violations: list[str] = []
         self._broken = 0
         self._digests: list[tuple[int, str]] = []
-        self._keep_digests = keep_log or options.crash_every > 0
+        self._keep_digests = keep_log
         self._log: list[tuple[int, list[Event]]] = []
         self._keep_log = keep_log
-        self._heard = 0
-        self._crash_at = options.crash_every
-        self.crashes = 0
         self._deaf = False
 
     def run(self) -> Outcome:
@@ -168,6 +172,7 @@ class Simulation:
         timeline, engine, ledger = self.timeline, self.engine, self.ledger
         jobs = self.workload.jobs
         now, idle, acted, told, patience = begin, 0, 0, 0, IDLE_TICKS
+        idle_since = begin
         busy_ns = 0
         while engine.live or not timeline.arrivals_over:
             due = timeline.next_ms()
@@ -200,6 +205,8 @@ class Simulation:
             if events or self._decisions > acted:
                 acted, idle, self._deaf = self._decisions, 0, False
             else:
+                if now - idle_since >= MINUTE_MS:
+                    idle, idle_since = 0, now
                 idle += 1
                 if idle > patience + 4 * ledger.pending * (patience == IDLE_TICKS):
                     self._violated([f"the core wants to be called at {now} ms without end"])
@@ -248,10 +255,15 @@ class Simulation:
             never = self._fits[key]
         except KeyError:
             never = self._fits[key] = self.core.never_fits(submit)
-        if never is not None:
+        if never is not None or self._too_large(job):
             self.ledger.rejected(job)
             return
         events.append(self.engine.arrive(live, now))
+
+    def _too_large(self, job: Job) -> bool:
+        """More members than the engine takes at all."""
+        need, most = job.needs[0], self.options.limits.members
+        return most > 0 and (need.minimum or need.count) > most
 
     def _ended(self, live: Live) -> None:
         if live.ending in (DONE, FAILED):
@@ -262,7 +274,6 @@ class Simulation:
         """The core decides and the engine obeys. Returns (nanoseconds it took, decisions)."""
         if self._keep_log:
             self._log.append((now, events))
-        self._heard += len(events)
         begin = time.perf_counter_ns()
         decisions = self.core.apply(events, now)
         spent = time.perf_counter_ns() - begin
@@ -279,8 +290,6 @@ class Simulation:
         if decisions:
             self._obey(decisions, now, when)
         self.ledger.settle(now, self._holders)
-        if self._crash_at and self._heard >= self._crash_at:
-            self._crash(now)
         return spent, len(decisions)
 
     def _obey(self, decisions: Sequence[Decision], now: int, when: int) -> None:
@@ -311,30 +320,6 @@ class Simulation:
             digest = blake2b(repr(kept).encode(), digest_size=8).hexdigest()
             self._digests.append((now, digest))
 
-    def _crash(self, now: int) -> None:
-        """A new core that is told what is there must know the same and have nothing to add."""
-        if any(live.held > len(live.seats) for live in self.engine.live.values()):
-            return  # a shrink under way cannot be told to a new core: wait until it is over
-        self._crash_at = self._heard + max(1, self.options.crash_every)
-        self.crashes += 1
-        old = {key: sorted(value.seats) for key, value in self.core.holdings().items()}
-        self.core = self._new_core(self.workload.rules)
-        if self._audit is not None:
-            self._audit.retold()
-        decisions = self.core.apply(self.engine.restore(), now)
-        for decision in decisions:
-            if not isinstance(decision, Promise):
-                self._violated([f"S-I16 at {now} ms: a rebuilt core decides {decision}"])
-        new = {key: sorted(value.seats) for key, value in self.core.holdings().items()}
-        wrong = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-        started = {each.job_id for each in decisions}
-        for key in wrong:
-            if key not in started:
-                self._violated([f"S-I16 at {now} ms: a rebuilt core knows {key} otherwise"])
-        if self._audit is not None:
-            self._audit.decided(decisions, now)
-        self._obey(decisions, now, now)
-
     def _holders(self) -> list[Live]:
         return [live for live in self.engine.live.values() if live.state != PENDING]
 
@@ -351,9 +336,20 @@ class Simulation:
         details["mode"] = self.options.mode
         details["audit"] = self.options.audit
         details["nodes"] = len(self.workload.offers)
+        if self.engine.gate is not None:
+            details["engine"] = self.engine.gate.told()
         details["violations"] = self.violations[:20]
         details["waiting_for"] = self._reasons()
+        details["without_quota"], details["without_jobs"] = self._unmatched()
         return result
+
+    def _unmatched(self) -> tuple[list[str], list[str]]:
+        """Tenants of jobs that no quota names, though there are quotas; and the other way."""
+        quotas = self.workload.rules.quotas
+        cohorts = {quota.parent for quota in quotas}
+        named = {quota.name for quota in quotas if quota.name not in cohorts}
+        seen = set(self.ledger.accounts)
+        return (sorted(seen - named) if quotas else []), sorted(named - seen)
 
     def _reasons(self) -> dict[str, int]:
         """Why those wait that never started: the words of the core, counted."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -176,6 +177,8 @@ def _text(path: str) -> str:
     except OSError as err:
         why = err.strerror or str(err)
         raise InvalidInput(f"{path} cannot be read: {why}") from err
+    except zlib.error as err:
+        raise InvalidInput(f"{path} cannot be read: the gzip file is damaged") from err
     except EOFError as err:
         raise InvalidInput(f"{path} cannot be read: the gzip file is cut off") from err
     if not data.strip():

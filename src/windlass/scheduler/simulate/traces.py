@@ -161,6 +161,9 @@ def _philly(table: Table, node_gpus: int) -> list[Job]:
     )
     shapes, jobs, names = Shapes(), [], _Names(table, "job_id")
     for row in table.rows():
+        duration = cells.get(row, "duration_s")
+        if duration is None:
+            table.wrong("duration_s", "", f"a number from 0 to {MOST_SECONDS:,}")
         gpus = cells.get(row, "num_gpus") or 0
         each = split(gpus, node_gpus)
         workers = gpus // each if each else 1
@@ -168,7 +171,7 @@ def _philly(table: Table, node_gpus: int) -> list[Job]:
             Job(
                 names.take(cells.text(row, "job_id")),
                 cells.get(row, "submit_s") or 0,
-                cells.get(row, "duration_s") or 0,
+                duration,
                 workers,
                 shapes.needs(workers, gpus=each),
                 cells.text(row, "vc", "default"),

@@ -47,5 +47,6 @@ async def put_blob(
     digest: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")],
 ) -> Response:
     """The bytes of one file, refused unless they hash to their name."""
-    await parts.blobs.put(digest, byte_stream(request))
+    blobs = parts.blobs.of(call.principal.project_id)
+    await blobs.put(digest, byte_stream(request), parts.settings.artifact_bytes)
     return Response(status_code=204)

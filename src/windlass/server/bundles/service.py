@@ -1,32 +1,31 @@
-"""Code of jobs, by content: a manifest names blobs; a blob is a file named by its SHA-256.
+"""Code of jobs, by content: a manifest names blobs.
 
-Blobs are shared between bundles and projects (whoever can name a digest in a manifest must
-still upload the bytes unless its own project has them already), written once, never changed.
+Each project has its own blobs, shared between its bundles: who can name a digest of another
+project's must still have the bytes, and learns nothing by naming it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import secrets
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, tuple_, union_all, update
 
 from windlass.core.errors import InvalidInput, NotFound, TooLarge
 from windlass.core.reports import Digest
 from windlass.core.strict import Count, Line, Strict
+from windlass.server.bundles.blobs import MAX_BLOB, Blobs
 from windlass.server.bundles.tables import bundles
 from windlass.server.jobs.tables import jobs
+from windlass.server.studies.tables import studies
 
+FORGOTTEN = 500
 MAX_FILES = 20_000
 MAX_BYTES = 2**30
-MAX_BLOB = 64 * 2**20
 
 
 class BundleFile(Strict):
@@ -84,9 +83,8 @@ def record(
 ) -> BundleAnswer:
     """Note a manifest; the answer names the blobs that are not here yet."""
     size, digest = check(manifest), digest_of(manifest.files)
-    missing = tuple(
-        sorted({file.digest for file in manifest.files if not blobs.has(file.digest, file.size)})
-    )
+    wanted = {file.digest: file.size for file in manifest.files}
+    missing = tuple(sorted(blobs.of(project_id).named(conn, wanted, now_ms)))
     known = conn.execute(
         select(bundles.c.complete).where(
             bundles.c.digest == digest, bundles.c.project_id == project_id
@@ -120,65 +118,18 @@ def files_of(conn: Connection, project_id: str, digest: str) -> list[dict[str, A
     return list(row[0])
 
 
-def collect(conn: Connection, before_ms: int) -> set[str]:
-    """Forget bundles that no job refers to and nobody used lately; returns every digest that is
-    still wanted. Blobs outside it may go."""
-    used = select(jobs.c.bundle).where(jobs.c.bundle.is_not(None))
-    conn.execute(
-        delete(bundles).where(bundles.c.used_ms < before_ms, bundles.c.digest.not_in(used))
+def forget(conn: Connection, before_ms: int) -> int:
+    """Bundles that no job and no study refers to and nobody used lately, at most `FORGOTTEN` at
+    once; how many they were."""
+    used = union_all(
+        select(jobs.c.bundle).where(jobs.c.bundle.is_not(None)),
+        select(studies.c.bundle).where(studies.c.bundle.is_not(None)),
     )
-    wanted: set[str] = set()
-    for files in conn.execute(select(bundles.c.files)).scalars():
-        wanted |= {file["digest"] for file in files}
-    return wanted
-
-
-class Blobs:
-    """Files named by their digest, in a folder of the server."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-
-    def path(self, digest: str) -> Path:
-        assert re.fullmatch(r"[0-9a-f]{64}", digest), "a digest, never a user's path"
-        return self._folder / digest[:2] / digest
-
-    def has(self, digest: str, size: int) -> bool:
-        try:
-            return self.path(digest).stat().st_size == size
-        except OSError:
-            return False
-
-    async def put(self, digest: str, chunks: AsyncIterator[bytes]) -> int:
-        """Keep a blob if its bytes hash to its name."""
-        final = self.path(digest)
-        final.parent.mkdir(exist_ok=True, mode=0o700)
-        draft = final.with_name(f".{secrets.token_hex(8)}")
-        seen, size = hashlib.sha256(), 0
-        try:
-            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                async for chunk in chunks:
-                    size += len(chunk)
-                    if size > MAX_BLOB:
-                        raise TooLarge(f"a file may have {MAX_BLOB} bytes")
-                    seen.update(chunk)
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            if seen.hexdigest() != digest:
-                raise InvalidInput(f"the bytes hash to {seen.hexdigest()}, not to {digest}")
-            os.replace(draft, final)
-        finally:
-            draft.unlink(missing_ok=True)
-        return size
-
-    def sweep(self, wanted: set[str], before_ms: int) -> int:
-        """Remove old blobs that nothing refers to."""
-        gone = 0
-        for folder in self._folder.iterdir():
-            for file in folder.iterdir() if folder.is_dir() else ():
-                if file.name not in wanted and file.stat().st_mtime_ns // 1_000_000 < before_ms:
-                    file.unlink(missing_ok=True)
-                    gone += 1
-        return gone
+    old = (
+        select(bundles.c.project_id, bundles.c.digest)
+        .where(bundles.c.used_ms < before_ms, bundles.c.digest.not_in(used))
+        .limit(FORGOTTEN)
+    )
+    return conn.execute(
+        delete(bundles).where(tuple_(bundles.c.project_id, bundles.c.digest).in_(old))
+    ).rowcount

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
@@ -13,9 +13,10 @@ from sqlalchemy import Connection, select
 
 from windlass.core.access import Right
 from windlass.core.errors import InvalidInput
-from windlass.server import feed as feeds
 from windlass.server import sse
 from windlass.server.access.calls import Call
+from windlass.server.access.lasting import while_allowed
+from windlass.server.feed import SERVER
 from windlass.server.http.marks import require
 from windlass.server.http.openapi import EVENT_STREAM
 from windlass.server.http.query import QueryLine
@@ -36,7 +37,11 @@ async def follow(
     last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=64)] = None,
 ) -> StreamingResponse:
     """Events of the project as server-sent events, each once and in order. Without a cursor only
-    what happens from now on; `cursor=0` tells all that is known."""
+    what happens from now on; `cursor=0` tells all that is known.
+
+    Between them, without an `id`, what is worth to look at again: `metrics` (`job`, `run`, the
+    last `values` by key; at most four times a second for a run) and `system` (`job`: its ranks
+    were sampled). Those are told once and not kept."""
     given = last_event_id or cursor
     if given is not None and not (given.isdigit() and len(given) < 19):
         raise InvalidInput(f"cursor: a number that the feed gave as `id` (found {given[:80]!r})")
@@ -44,34 +49,52 @@ async def follow(
     if job is not None:
         found = await parts.store.read(lambda conn: service.find(conn, call.principal, job))
         job_id = found["id"]
-    start = int(given) if given is not None else await parts.store.read(feeds.last_position)
-    source = _events(parts, start, call.principal.project_id, job_id)
+    start = int(given) if given is not None else await parts.feed.last()
+    events = _events(parts, start, call.principal.project_id, job_id)
+    source = while_allowed(call, Right.FEED_READ, events)
     return StreamingResponse(source, media_type="text/event-stream", headers=_LIVE)
 
 
 async def _events(
     parts: Parts, cursor: int, project_id: str, job_id: str | None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     names: dict[str, str] = {}
-    yield sse.PING  # the answer's head goes out at once
-    async with aclosing(parts.feed.follow(cursor, project_id, job_id)) as rows:
-        source = aiter(rows)
-        following = asyncio.ensure_future(anext(source))
+    async with (
+        aclosing(parts.feed.follow(cursor, project_id, job_id)) as rows,
+        aclosing(parts.pulse.follow(project_id, job_id)) as notices,
+    ):
+        happened = asyncio.ensure_future(anext(rows))
+        noticed = asyncio.ensure_future(anext(notices))
+        await asyncio.sleep(0)  # it follows, before the answer's head says so
         try:
+            yield sse.PING
             while True:
-                done, _ = await asyncio.wait((following,), timeout=sse.PING_SECONDS)
+                done, _ = await asyncio.wait(
+                    (happened, noticed), timeout=sse.PING_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )  # fmt: skip
                 if not done:
                     yield sse.PING
-                    continue
-                row = following.result()
-                following = asyncio.ensure_future(anext(source))
-                if row.job_id and row.job_id not in names:
-                    names[row.job_id] = await _name(parts, row.job_id)
-                view = views.event_view(dict(row._mapping), names).model_dump(mode="json")
-                yield sse.message("event", view, str(row.position))
+                if happened in done:
+                    row = happened.result()
+                    happened = asyncio.ensure_future(anext(rows))
+                    if row.job_id and row.job_id not in names:
+                        names[row.job_id] = await _name(parts, row.job_id)
+                    told = dict(row._mapping)
+                    if row.project_id == SERVER:
+                        # Names of other projects and people stand in it. That something changed
+                        # is enough to look again, at what one may see.
+                        told |= {"reason": "", "data": {"of": row.data.get("of", row.kind)}}
+                    view = views.event_view(told, names).model_dump(mode="json")
+                    yield sse.message("event", view, str(row.position))
+                if noticed in done:
+                    kind, data = noticed.result()
+                    noticed = asyncio.ensure_future(anext(notices))
+                    yield sse.message(kind, data)
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            for waiting in (happened, noticed):
+                waiting.cancel()
+            await asyncio.gather(happened, noticed, return_exceptions=True)
 
 
 async def _name(parts: Parts, job_id: str) -> str:

@@ -1,8 +1,8 @@
 """The application: FastAPI declares and describes the routes, and what runs on a call is this.
 
-Limits ──► Routes ──► Plan ──► the route
-(the wall)  │ finds the route, answers its errors
-            └─► FastAPI's router: mounts, websockets, no such path, no such method
+[BasePath ──►] Limits ──► Routes ──► Plan ──► the route
+               (the wall)  │ finds the route, answers its errors
+                           └─► FastAPI's router: mounts, websockets, no such path, no such method
 """
 
 from __future__ import annotations
@@ -14,24 +14,30 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from windlass.server.audit import refusals
 from windlass.server.http import errors, exchange
+from windlass.server.http.base_path import BasePath
 from windlass.server.http.limits import Limits, Rules
 from windlass.server.http.plan import Plan
+from windlass.server.http.tally import Tally
 
 
 class Application(FastAPI):
     """Add routes and mounts, then serve it: a route added after the first call is not seen."""
 
-    def __init__(self, rules: Rules, **about: Any) -> None:
+    def __init__(self, rules: Rules, base_path: str = "", **about: Any) -> None:
         super().__init__(
             openapi_url=None, docs_url=None, redoc_url=None,
             telemetry={"tracing": False, "metrics": False, "logs": False}, **about,
         )  # fmt: skip
         self._rules = rules
+        self._base_path = base_path
+        self.tally = Tally()
 
     def build_middleware_stack(self) -> ASGIApp:
         """Once, at the first call. Raises `Unplanned`."""
-        return Limits(Routes(self), self._rules)
+        wall = Limits(Routes(self), self._rules, self.tally)
+        return BasePath(wall, self._base_path) if self._base_path else wall
 
 
 class Routes:
@@ -67,6 +73,7 @@ class Routes:
             current = exchange.of(scope)
             if current.started:
                 raise
+            refusals.note(scope, current.call, error)
             response = errors.answer_to(error, current.request_id)
         await response(scope, receive, send)
 
@@ -87,5 +94,6 @@ class Routes:
                     break
             else:
                 return None
+        exchange.of(scope).route = found[0].path
         scope["route"], scope["path_params"] = found[0].original_route, params
         return found[1]

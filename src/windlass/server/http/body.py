@@ -34,7 +34,9 @@ _BAD_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
-    """A dependency that reads the body as `model`; it stands after the route's mark."""
+    """A dependency that reads the body as `model`; it stands after the route's mark. Where the
+    model hides its input in errors (it holds a secret), no answer repeats any of it."""
+    hidden = bool(model.model_config.get("hide_input_in_errors"))
 
     async def read(request: Request) -> M:
         call = exchange.of(request.scope).call
@@ -47,11 +49,20 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
                 hint="send `Content-Type: application/json`",
             )
         body = await request.body()
-        call.asked = check_json(body)
+        try:
+            call.asked = check_json(body)
+        except InvalidInput:
+            if hidden:
+                raise InvalidInput(
+                    "the body is not JSON as it is asked for; since it may hold a secret, "
+                    "what was found is not repeated here"
+                ) from None
+            raise
         try:
             return model.model_validate_json(body)
         except ValidationError as error:
-            raise explain(error.errors(include_url=False), model) from None
+            wrong = error.errors(include_url=False, include_input=not hidden)
+            raise explain(wrong, model) from None
 
     setattr(read, MODEL_ATTRIBUTE, model)
     return read

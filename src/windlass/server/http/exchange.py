@@ -11,12 +11,16 @@ _KEY = "windlass.exchange"
 
 
 class Exchange:
-    __slots__ = ("call", "request_id", "started")
+    __slots__ = ("call", "given_up", "request_id", "route", "started")
 
     def __init__(self, request_id: str) -> None:
         self.request_id = request_id
         self.call: Call | None = None
         """Set once the caller is known."""
+        self.given_up = False
+        """The rest of the body is not waited for: it must not be taken for the next request."""
+        self.route = ""
+        """The template of the path that was asked for; "": none was found yet."""
         self.started = False
         """Whether an answer has begun: no other can be given any more."""
 

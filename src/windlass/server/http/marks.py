@@ -20,10 +20,17 @@ from windlass.core import signing
 from windlass.core.access import Right
 from windlass.core.errors import Forbidden, Unauthenticated
 from windlass.server.access.calls import NOBODY, Call
+from windlass.server.access.walls import WALLED
+from windlass.server.audit.naming import describe
 from windlass.server.http import exchange
 from windlass.server.http.query import check_query
 
 MARK_ATTRIBUTE = "windlass_mark"
+OTHERS_ATTRIBUTE = "windlass_others"
+PROJECT_ATTRIBUTE = "windlass_project"
+TABLE_ATTRIBUTE = "windlass_table"
+"""Of the first dependency of a route that stands for many ways in: by method and path, the right
+that each needs."""
 
 
 class Unmarked(Exception):
@@ -31,14 +38,22 @@ class Unmarked(Exception):
 
 
 def require(
-    right: Right, *, stream: bool = False, repeatable: bool = False
+    right: Right,
+    *,
+    stream: bool = False,
+    repeatable: bool = False,
+    project: str = "",
+    others: Right | None = None,
 ) -> Callable[[HTTPConnection], Awaitable[Call]]:
     """A dependency that lets a caller in who has `right`, and says who it is.
 
     It must be the route's first dependency, so that a stranger learns nothing from it.
     `stream`: the body is not read here; the route reads it with `byte_stream`, and a signed
     call must name its hash. `repeatable`: the same call twice changes nothing more, so its
-    signature need not be spent (blobs by digest).
+    signature need not be spent (blobs by digest). `project`: the path's parameter that names the
+    project which the call is about; otherwise it is that of X-Wl-Project or the credential.
+    `others`: the right that it takes where the object is another user's; the service looks, this
+    is what the matrix of rights is drawn from.
     The server's `Access` is found in `app.state.access`.
     """
 
@@ -46,8 +61,10 @@ def require(
         if right is Right.PUBLIC:
             found = exchange.of(connection.scope)
             found.call = Call(NOBODY, found.request_id)
+            describe(found.call, connection.scope, right, repeatable)
         else:
-            await _enter(connection, right, stream)
+            named = connection.path_params.get(project) if project else None
+            await _enter(connection, right, stream, named, repeatable)
         call = exchange.of(connection.scope).call
         assert call is not None
         if repeatable:
@@ -57,6 +74,8 @@ def require(
         return call
 
     setattr(enter, MARK_ATTRIBUTE, right)
+    setattr(enter, OTHERS_ATTRIBUTE, others)
+    setattr(enter, PROJECT_ATTRIBUTE, project)
     return enter
 
 
@@ -72,7 +91,7 @@ class Guarded:
             connection = (
                 Request(scope, receive) if scope["type"] == "http" else HTTPConnection(scope)
             )
-            await _enter(connection, self.right, stream=True)
+            await _enter(connection, self.right, stream=True, repeatable=True)
         await self.app(scope, receive, send)
 
 
@@ -101,7 +120,18 @@ def mark_of(route: Any) -> Right | None:
     return mark if isinstance(mark, Right) else None
 
 
-async def _enter(connection: HTTPConnection, right: Right, stream: bool) -> None:
+def _table_of(route: Any) -> dict[tuple[str, str], Right]:
+    dependencies = getattr(getattr(route, "dependant", None), "dependencies", None)
+    return getattr(dependencies[0].call, TABLE_ATTRIBUTE, {}) if dependencies else {}
+
+
+async def _enter(
+    connection: HTTPConnection,
+    right: Right,
+    stream: bool,
+    project: str | None = None,
+    repeatable: bool = False,
+) -> None:
     found = exchange.of(connection.scope)
     scope = connection.scope
     parts = signing.SignedParts(
@@ -122,13 +152,19 @@ async def _enter(connection: HTTPConnection, right: Right, stream: bool) -> None
             raise Unauthenticated("X-Wl-Content-Sha256 is not the hash of the body")
         return actual
 
-    call = await connection.app.state.access.authenticate(parts, read_hash, found.request_id)
+    call = await connection.app.state.access.authenticate(
+        parts, read_hash, found.request_id, project
+    )
+    found.call = call  # before the refusal: the audit log tells who was refused
+    describe(call, scope, right, repeatable)
+    if right in WALLED:
+        call.within = call.principal.project_id
     if not call.principal.may(right):
         raise Forbidden(
             f"this credential ({call.principal.kind}) lacks the right {right}",
+            hint="" if call.principal.project_id else "name a project: X-Wl-Project, --project",
             right=str(right),
         )
-    found.call = call
 
 
 def _known_query(scope: Scope) -> frozenset[str]:
@@ -171,11 +207,16 @@ def _walk_route(found: Any, prefix: str) -> Iterator[tuple[str, Right | None]]:
     if isinstance(route, Mount | Host):
         # `_base_app` is what was mounted; `app` may be wrapped in the mount's own middleware.
         yield from _walk(getattr(route, "_base_app", route.app), where)
+    elif table := _table_of(found):
+        for (method, path), right in table.items():
+            yield f"{method} {prefix}{path}", right
     elif getattr(found, "dependant", None) is not None:
         names = ",".join(sorted(found.methods)) if getattr(found, "methods", None) else "WS"
         yield f"{names} {where}", mark_of(found)
     elif isinstance(route, Route | WebSocketRoute):
         endpoint = route.endpoint
+        if methods := getattr(route, "methods", None):
+            where = f"{','.join(sorted(methods))} {where}"
         yield where, endpoint.right if isinstance(endpoint, Guarded) else None
     else:
         yield f"{where} ({type(route).__name__})", None

@@ -46,12 +46,13 @@ _SECURITY = {
         "type": "apiKey",
         "in": "header",
         "name": "Authorization",
-        "description": "`WL4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`",
+        "description": "`WL4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`. The header "
+        "`X-Wl-Project`, signed too, names the project; by default it is the key's own.",
     },
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "of an attempt: `wlw_…`, `wlr_…`",
+        "description": "of a user, in one project: `wl_…`; of an attempt: `wlw_…`, `wlr_…`",
     },
 }
 
@@ -123,7 +124,9 @@ def _operations(
 def _security(mark: Right | None) -> list[dict[str, list[str]]]:
     if mark is Right.PUBLIC:
         return []
-    return [{"token": []}] if mark in (Right.WORKER, Right.RUN) else [{"signature": []}]
+    if mark in (Right.WORKER, Right.RUN):
+        return [{"token": []}]
+    return [{"signature": []}, {"token": []}]
 
 
 def _add_bodies(

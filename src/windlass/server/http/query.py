@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
@@ -78,9 +79,22 @@ def _one_line(value: str) -> str:
 WholeNumber = Annotated[int, BeforeValidator(_digits)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 QueryLine = Annotated[str, AfterValidator(_one_line), Query(max_length=1024)]
+QueryWords = Annotated[str, AfterValidator(_one_line), Query(max_length=4096)]
+"""A filter, a list of names or of ids. Its own, as bounds of a type and of its use both hold."""
 QueryCursor = Annotated[str, AfterValidator(_one_line), Query(max_length=6000)]
 QueryId = Annotated[str, Query(pattern="^[0-9a-f]{32}$")]
 Ref = Annotated[str, AfterValidator(_one_line)]
 """A job's id, a unique prefix of it, or its name: as a path parameter, with its own bound."""
 ObjectName = Name
 """The name of what has one alone (a queue, a quota): as a path parameter."""
+
+
+def moment(name: str, text: str | None) -> int | None:
+    """An ISO-8601 time as milliseconds; without a zone it is UTC. Raises InvalidInput."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{name}: an ISO-8601 time (found {text!r})") from None

@@ -8,6 +8,7 @@ that reconcile finds, a preemption is a wish that reconcile carries out.
     rows ──► Submit, Restore, Release … ──► core.apply ──► Start    queued → starting
                                                            Preempt  wish on a live job
                                                            Resize   wish on a live job, seats kept
+                                                           Promise  kept for the next core
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, bindparam, select
@@ -42,6 +44,7 @@ from windlass.scheduler.events import (
     Seat,
     Start,
     Submit,
+    Used,
     Withdraw,
 )
 from windlass.scheduler.predict import Histories, likeness
@@ -49,11 +52,13 @@ from windlass.scheduler.selfcheck import drift
 from windlass.server import failpoints, feed
 from windlass.server.access.tables import projects, users
 from windlass.server.clock import Clock
-from windlass.server.jobs import asking, dependencies, moves, waiting
+from windlass.server.jobs import asking, dependencies, lately, moves, promised, waiting
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes.tables import nodes
 from windlass.server.queues.rules import rules
 from windlass.server.store.base import Store
+from windlass.server.usage import budgets
+from windlass.server.usage.budgets import Spent
 
 log = logging.getLogger("windlass.admit")
 Row = dict[str, Any]
@@ -93,11 +98,15 @@ class Admit:
         self._due: list[tuple[int, str]] = []  # (not before, job) of those that wait for a time
         self._engine_of: dict[str, str] = {}
         self._gpu_ids: dict[str, Sequence[str]] = {}
+        self._places: dict[str, tuple[str, str]] = {}  # of each node: its pool, its GPUs' model
         self._fences: dict[str, int] = {}  # of each job that the core holds: its attempt's number
         self._resizing: dict[str, tuple[Seat, ...]] = {}
         self._histories = Histories()
-        self._checked_ms = 0
+        self._checked_ms = self._saved_ms = 0
+        self._used: dict[str, Used] = {}  # what tenants used lately, not written yet
         self._names: dict[str, tuple[str, str]] = {}  # project and name of all that is unfinished
+        self._spent = Spent()
+        self._unpaid: dict[str, Reason] = {}  # jobs that wait for their budget, not for the core
 
     async def turn(self) -> int | None:
         """One round. Returns the milliseconds until a timer is due, None when there is none."""
@@ -109,15 +118,27 @@ class Admit:
             while decisions := self._decide():
                 await self._commit(decisions)
                 await self._hear()
+            await self._save()
             self._check()
         except BaseException:
             self._core = None  # the cache may be wrong: build it anew next time
             raise
         due = [self._due[0][0]] if self._due else []
+        if self._used:
+            due.append(self._saved_ms + lately.SAVED_EVERY_MS)
         core_due = self._core.next_ms() if self._core is not None else None
         if core_due is not None:
             due.append(core_due)
         return max(0, min(due) - self._clock.now_ms()) if due else None
+
+    async def _save(self) -> None:
+        """What tenants used lately, now and then."""
+        now = self._clock.now_ms()
+        if self._core is not None:
+            self._used |= {used.tenant: used for used in self._core.used()}
+        if self._used and now >= self._saved_ms + lately.SAVED_EVERY_MS:
+            used, self._used, self._saved_ms = self._used, {}, now
+            await self._write(lambda conn, *_: lately.save(conn, list(used.values())))
 
     def _check(self) -> None:
         """Once a minute: books that do not add up are thrown away, and told of."""
@@ -136,6 +157,8 @@ class Admit:
     # What others ask of the core, as it would decide now. None: this server does not lead.
 
     def why(self, job_id: str) -> Reason | None:
+        if self._core is not None and job_id in self._unpaid:
+            return self._unpaid[job_id]
         found = self._core.why(job_id) if self._core else None
         if found is None:
             return None
@@ -143,13 +166,21 @@ class Admit:
 
     def _named(self, text: str, job_id: str) -> str:
         """What the core says about this job, with the names that its project knows."""
-        project, _ = self._names.get(job_id, ("", ""))
+        return self._in_words(text, self._names.get(job_id, ("", ""))[0])
 
+    def _in_words(self, text: str, project: str) -> str:
         def name(found: re.Match[str]) -> str:
-            whose, name = self._names.get(found[0], (project, found[0]))
+            whose, name = self._names.get(found[0], ("", ""))
+            if not name:
+                return "another job"  # whose it was is not known any more
             return name if whose == project else "a job of another project"
 
         return _ID.sub(name, text)
+
+    def _told(self, other: str, job_id: str) -> str | None:
+        """The id of another job if it is of the same project; a stranger's is not told."""
+        whose = [self._names.get(each, ("", ""))[0] for each in (other, job_id)]
+        return other if whose[0] and whose[0] == whose[1] else None
 
     def line(self, queue: str) -> Sequence[str] | None:
         return self._core.line(queue) if self._core else None
@@ -157,17 +188,20 @@ class Admit:
     def promise(self, job_id: str) -> Promise | None:
         return self._core.promise(job_id) if self._core else None
 
-    def could_start(self, spec: JobSpec, tenant: str, user: str) -> bool:
-        """Whether such a job would start now."""
+    def would_wait(self, spec: JobSpec, tenant: str, user: str) -> str:
+        """Why such a job would not start now; "" when it would."""
         if self._core is None:
-            return False
+            return "another server decides what starts, and this one does not know"
+        if spent := self._spent.why(tenant, user):
+            return spent
         now = self._clock.now_ms()
         row = {
             "id": "", "project": tenant, "order_ms": now, "number": 1 << 62, "user": user,
             "priority": spec.queue.priority, "queue": spec.queue.name, "kind": spec.work,
             "preemptions": 0,
         }  # fmt: skip
-        return self._core.could_start(asking.submit_of(row, spec, spec.limits.time))
+        found = self._core.would_wait(asking.submit_of(row, spec, spec.limits.time))
+        return "" if found is None else self._in_words(found.sentence, tenant)
 
     def free(self) -> dict[str, Resources]:
         """By node that is up: what is free there."""
@@ -211,8 +245,12 @@ class Admit:
         self._cursor, told, offers, unfinished, ended, placements = await self._store.read(
             snapshot
         )
+        self._spent = await self._store.read(budgets.spent)  # what comes later will be heard of
         self._core = Core(told)
         self._events, self._due, self._fences, self._resizing = [], [], {}, {}
+        self._used = {}
+        self._events += await self._store.read(lately.remembered)
+        self._unpaid = {}
         self._names = {row["id"]: (row["project"], row["name"]) for row in unfinished}
         self._histories = Histories()
         for row in reversed(ended):
@@ -223,6 +261,7 @@ class Admit:
             if row["state"] in LIVE and row["id"] in placements:
                 self._restore(row, placements[row["id"]])
         await self._settle([row for row in unfinished if row["state"] not in LIVE])
+        self._events += promised.remembered(unfinished)
         if any(row["state"] == JobState.HELD for row in unfinished):
             await self._follow()
 
@@ -259,10 +298,12 @@ class Admit:
             self._cursor = cursor
             if told is not None:
                 self._events.append(told)
+                await self._hear_budgets()
             self._offers(offers)
             for job_id in sorted(gone):  # removed before its end was heard of
                 self._release(job_id)
                 self._names.pop(job_id, None)
+                self._unpaid.pop(job_id, None)
             await self._settle(rows)
             ended = [row["id"] for row in rows if row["state"] in TERMINAL]
             # Those that one waits for may have ended while it was being submitted.
@@ -272,12 +313,21 @@ class Admit:
             if ended or gone:
                 await self._follow([*ended, *sorted(gone)])
 
+    async def _hear_budgets(self) -> None:
+        """Of who has spent its budget, or has room again, all that waits is looked at anew."""
+        old = self._spent
+        self._spent, ids = await self._store.read(lambda conn: budgets.news(conn, old))
+        for at in range(0, len(ids), _BATCH):
+            some = ids[at : at + _BATCH]
+            await self._settle(await self._store.read(partial(_rows, ids=some)))
+
     def _offers(self, offers: Sequence[Row]) -> None:
         for row in offers:
             self._engine_of[row["name"]] = row["engine"]
             if row["state"] == "ready":
                 node = Node.model_validate(row["offer"])
                 self._gpu_ids[node.name] = node.gpu_ids
+                self._places[node.name] = (node.pool or node.engine, node.gpu_model)
                 self._events.append(NodeUp(asking.offer_of(node)))
             else:
                 self._events.append(NodeDown(row["name"]))
@@ -309,6 +359,7 @@ class Admit:
     async def _agree(self, row: Row) -> None:
         """Make the core agree with a job's row, which has no wish to carry out here."""
         state = JobState(row["state"])
+        self._unpaid.pop(row["id"], None)
         if state in TERMINAL:
             self._names.pop(row["id"], None)
         else:
@@ -329,6 +380,9 @@ class Admit:
         if waits_until > self._clock.now_ms():
             self._events.append(Withdraw(row["id"]))
             heapq.heappush(self._due, (waits_until, row["id"]))
+        elif state is JobState.QUEUED and (why := self._spent.why(row["project"], row["user"])):
+            self._unpaid[row["id"]] = Reason("budget-spent", why)
+            self._events.append(Withdraw(row["id"]))
         elif state is JobState.QUEUED:
             self._events.append(self._asked(row))
         else:
@@ -365,6 +419,7 @@ class Admit:
                 started_ms=held["created_ms"],
                 leaving=leaving,
                 leaving_for=(row["wish_for"] or "") if leaving else "",
+                resized_ms=row["resized_ms"],
             )
         )
 
@@ -425,6 +480,9 @@ class Admit:
         tasks = [
             self._one(decision) for decision in decisions if not isinstance(decision, Promise)
         ]
+        promises = [decision for decision in decisions if isinstance(decision, Promise)]
+        if promises:
+            tasks.append(self._note(promises))
         if len(tasks) == 1:
             await tasks[0]
             return
@@ -432,6 +490,15 @@ class Admit:
         for error in written:
             if error is not None:
                 raise error
+
+    async def _note(self, promises: Sequence[Promise]) -> None:
+        """What was promised is told to the next core; nothing of the job's own row changes."""
+
+        def write(conn: Connection) -> None:
+            self._guard(conn)
+            promised.note(conn, promises, self._clock.now_ms())
+
+        await self._store.write(write)
 
     async def _one(self, decision: Decision) -> None:
         job_id = decision.job_id
@@ -478,7 +545,9 @@ class Admit:
         }
         where = names[0] if len(names) == 1 else f"{len(names)} nodes"
         told = f"placed on {where}" + ("" if reason == "its turn" else f"; {reason}")
-        job, _ = moves.start_attempt(conn, job, attempt, reason=told, now_ms=self._clock.now_ms())
+        job, _ = moves.start_attempt(
+            conn, job, attempt, reason=told, now_ms=self._clock.now_ms(), places=self._places
+        )
         return int(job["fence"])
 
     async def _start_again(self, row: Row) -> None:
@@ -501,9 +570,12 @@ class Admit:
         columns: Row = {"wish": wish, "wish_reason": reason, "wish_now": 0}
         if wish == "preempt":
             columns |= {"wish_for": beneficiary, "preemptions": job["preemptions"] + 1}
+        else:
+            columns["resized_ms"] = self._clock.now_ms()
         moves.note(
             conn, job, "wished", reason=reason, now_ms=self._clock.now_ms(),
-            data={"wish": wish, "for": beneficiary, "by": "scheduler"}, **columns,
+            data={"wish": wish, "for": self._told(beneficiary, job_id), "by": "scheduler"},
+            **columns,
         )  # fmt: skip
 
 
@@ -511,6 +583,7 @@ _COLUMNS = (
     jobs.c.id, jobs.c.number, jobs.c.name, jobs.c.state, jobs.c.wish, jobs.c.wish_for,
     jobs.c.spec, jobs.c.not_before_ms, jobs.c.fence, jobs.c.queue, jobs.c.priority,
     jobs.c.order_ms, jobs.c.kind, jobs.c.preemptions, jobs.c.started_ms, jobs.c.ended_ms,
+    jobs.c.queued_ms, jobs.c.promised, jobs.c.resized_ms,
     projects.c.name.label("project"), users.c.name.label("user"),
 )  # fmt: skip
 _JOBS: Select[Any] = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.core.engines import IMAGES, label_of
 from windlass.core.jobs import JobSpec, Placed
 from windlass.core.resources import Node
 from windlass.scheduler.events import Need, Offer, Seat, Submit
@@ -27,13 +28,35 @@ def needs_of(spec: JobSpec) -> tuple[Need, ...]:
             slots=role.per_member.slots,
             gpu_models=tuple(sorted(role.gpu_model)),
             minimum=role.min if role.min is not None and role.min < role.count else 0,
+            labels=labels_of(spec),
         )
         for name, role in spec.roles.items()
     )
 
 
+def labels_of(spec: JobSpec) -> tuple[str, ...]:
+    """What a node must offer: to be of the engine that the job names, to run its image, and to
+    keep it apart as it demands."""
+    level, network = spec.isolation.level, spec.isolation.network
+    return (
+        *((label_of(spec.engine),) if spec.engine else ()),
+        *((IMAGES,) if spec.environment.image else ()),
+        *((f"isolation-{level}",) if level else ()),
+        *((f"network-{network}",) if network != "host" else ()),
+    )
+
+
+def topology_of(spec: JobSpec) -> tuple[str, bool]:
+    """(the level its members should share, whether they must): a gang without a network has
+    nothing but one machine's loopback to meet on."""
+    if spec.isolation.network == "none" and sum(role.count for role in spec.roles.values()) > 1:
+        return "host", True
+    return spec.placement.level or "", spec.placement.required
+
+
 def submit_of(row: Row, spec: JobSpec, expected_ms: int | None) -> Submit:
     """`row`: a job's, with the names of its project and user."""
+    level, required = topology_of(spec)
     return Submit(
         job_id=row["id"],
         tenant=row["project"],
@@ -46,8 +69,8 @@ def submit_of(row: Row, spec: JobSpec, expected_ms: int | None) -> Submit:
         user=row["user"],
         expected_ms=expected_ms,
         preemptible=spec.queue.preemptible,
-        level=spec.placement.level or "",
-        required=spec.placement.required,
+        level=level,
+        required=required,
         preemptions=row["preemptions"],
     )
 
@@ -64,6 +87,7 @@ def offer_of(node: Node) -> Offer:
         rack=node.rack,
         block=node.block,
         pool=node.pool or node.engine,
+        labels=(label_of(node.engine), *node.labels),
     )
 
 

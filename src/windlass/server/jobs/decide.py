@@ -18,10 +18,14 @@ from typing import Any
 
 from windlass.core.jobs import AttemptState, JobSpec, JobState, Outcome
 from windlass.engines.base import Seen, Sight
-from windlass.server.jobs import policy
+from windlass.server.jobs import losses, policy
 
 KILL_MARGIN_MS = 10_000
 """Past the grace: then the engine ends what did not end by itself."""
+SILENT_MS = 30_000
+"""A worker whose ranks have ended, and that was heard of so lately, sends its last files."""
+DELIVER_LIMIT_MS = 3_600_000
+"""It is given so much longer, at most."""
 GATHER_LIMIT_MS = 600_000
 """A gang that is not whole after this was badly launched."""
 
@@ -37,6 +41,8 @@ class Situation:
     """Role → all, first or never."""
     deciding: int
     """How many processes decide the end of the whole gang."""
+    lossy: losses.Gang | None = None
+    """Of a job whose gang goes on without those it loses."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ _WISHED = {
     "restart": Outcome.PREEMPTED,
     "preempt": Outcome.PREEMPTED,
     "resize": Outcome.PREEMPTED,
+    "hold": Outcome.PREEMPTED,
 }
 
 
@@ -98,18 +105,7 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
     running = tuple(node for node, record in records.items() if record is None)
 
     if not running:
-        told_why = attempt["reason"] if told else ""
-        return [
-            Over(
-                policy.judge(
-                    now.finish,
-                    [record for record in records.values() if record],
-                    told,
-                    told_why,
-                    now.deciding,
-                )
-            )
-        ]
+        return [Over(_judge(now, records, told, attempt["reason"] if told else ""))]
 
     dead = [node for node in running if _sight(now, node) is Sight.DEAD]
     if dead:
@@ -120,15 +116,18 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
         if attempt["launched_ms"] is None:
             # No worker was launched, as far as is written down: nobody would hear the order.
             return [Kill(node) for node in running]
-        late = attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS
         if job["wish"] == "cancel" and job["wish_now"] and attempt["grace_ms"] > 0:
             return [_tell(Outcome.CANCELLED, job["wish_reason"] or "", 0, running, stopping=True)]
-        if now_ms >= late:
-            return [Kill(node) for node in running]
+        late = [node for node in running if now_ms >= _late_ms(now, node)]
+        if late:
+            return [Kill(node) for node in late]
         # Told to end before it was launched there: nobody would hear the order.
         return [Kill(node) for node in running if _sight(now, node) is Sight.ABSENT]
 
-    ended = _ended_elsewhere(now, records)
+    if now.lossy is not None:
+        ended = losses.ended(now.lossy, records)
+    else:
+        ended = _ended_elsewhere(now, records)
     if ended is not None:
         outcome, why = ended
         return [_tell(outcome, why, now.spec.limits.grace, running, stopping=False)]
@@ -176,8 +175,35 @@ def next_due_ms(now: Situation) -> int | None:
     """When this attempt must be looked at again though nothing was heard."""
     attempt = now.attempt
     if attempt["state"] == AttemptState.ENDING:
-        return int(attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS)
+        left = [worker["node"] for worker in now.workers if not worker["record"]]
+        return min((_late_ms(now, node) for node in left), default=None)
     return None if attempt["deadline_ms"] is None else int(attempt["deadline_ms"])
+
+
+def _late_ms(now: Situation, node: str) -> int:
+    """When a worker that was told to end is late. One that shares no files with the server
+    may have a checkpoint to send that its ranks saved at the last moment."""
+    attempt = now.attempt
+    late = int(attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS)
+    worker = next(each for each in now.workers if each["node"] == node)
+    ranks, heard_ms = worker.get("ranks") or (), worker.get("beat_ms")
+    if not attempt["grace_ms"] or not heard_ms or not ranks:
+        return late
+    if not all("exit" in rank for rank in ranks):
+        return late
+    return max(late, min(int(heard_ms) + SILENT_MS, late + DELIVER_LIMIT_MS))
+
+
+def _judge(
+    now: Situation,
+    records: Mapping[str, Mapping[str, Any] | None],
+    told: Outcome | None,
+    told_why: str,
+) -> policy.Verdict:
+    if now.lossy is not None:
+        return losses.judge(now.lossy, records, told, told_why)
+    known = [record for record in records.values() if record]
+    return policy.judge(now.finish, known, told, told_why, now.deciding)
 
 
 def _ended_elsewhere(

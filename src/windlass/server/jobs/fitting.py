@@ -30,7 +30,7 @@ class Fitting:
     def never(self, spec: JobSpec) -> str | None:
         """Why this gang could not start even on idle nodes; None when it could."""
         needs = asking.needs_of(spec)
-        wish = (needs, spec.placement.level or "", spec.placement.required)
+        wish = (needs, *asking.topology_of(spec))
         if wish not in self._known:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()

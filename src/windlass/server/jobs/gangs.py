@@ -8,8 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 from windlass.contracts import registry
-from windlass.contracts.base import Contract, Gang, Member
+from windlass.contracts.base import ROLE_ORDER, Contract, Gang, Member
 from windlass.core.jobs import JobSpec
+from windlass.server.jobs import losses
 
 Row = Mapping[str, Any]
 
@@ -27,6 +28,13 @@ def counts(spec: JobSpec) -> dict[str, int]:
 def command_problems(framework: str, spec: JobSpec) -> list[str]:
     commands = {name: spec.command(name) for name in spec.roles}
     return contract(framework).command_problems(counts(spec), commands)
+
+
+def loss_problems(framework: str, spec: JobSpec) -> list[str]:
+    """Why this gang cannot go on without a member; nothing: it can, or need not."""
+    if spec.on_member_loss != "continue":
+        return []
+    return contract(framework).loss_problems({name: spec.command(name) for name in spec.roles})
 
 
 def finish_rules(framework: str, spec: JobSpec) -> dict[str, str]:
@@ -47,6 +55,33 @@ def finish(job: Row, spec: JobSpec, placement: Sequence[Row]) -> tuple[dict[str,
         count = 1 if rules[name] == "first" else sizes[name]
         deciding += count * _processes(job, spec, name)
     return rules, deciding
+
+
+def lossy(
+    job: Row, spec: JobSpec, placement: Sequence[Row], workers: Sequence[Row]
+) -> losses.Gang | None:
+    """What `losses` must know of a gang that goes on without those it loses; None of another."""
+    if spec.on_member_loss != "continue":
+        return None
+    return losses.Gang(
+        spec=spec,
+        finish=finish_rules(job["framework"], spec),
+        placement=placement,
+        processes={name: _processes(job, spec, name) for name in spec.roles},
+        workers=workers,
+        holds=_first_node(placement) if contract(job["framework"]).needs_first_node else None,
+    )
+
+
+def _first_node(placement: Sequence[Row]) -> str | None:
+    """The node of rank 0."""
+
+    def order(placed: Row) -> tuple[int, str, int]:
+        known = placed["role"] in ROLE_ORDER
+        at = ROLE_ORDER.index(placed["role"]) if known else len(ROLE_ORDER)
+        return at, placed["role"], placed["index"]
+
+    return min(placement, key=order)["node"] if placement else None
 
 
 def members(job: Row, spec: JobSpec, placement: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
@@ -110,6 +145,7 @@ def rendezvous(
         job_variables=frozenset(spec.environment.vars).union(
             *(role.vars for role in spec.roles.values())
         ),
+        goes_on=spec.on_member_loss == "continue",
     )
     return registry.rendezvous(job["framework"], gang)
 

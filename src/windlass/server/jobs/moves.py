@@ -13,10 +13,13 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from windlass.core.errors import Conflict, NotFound
+from windlass.core.explain import one_line
 from windlass.core.jobs import ATTEMPTS, JOBS, AttemptState, JobState
 from windlass.server import feed
 from windlass.server.jobs.tables import attempts, jobs, workers
 from windlass.server.store.prepared import Prepared
+from windlass.server.usage import ledger
+from windlass.server.usage.metering import Places
 
 Row = dict[str, Any]
 
@@ -78,6 +81,7 @@ def move(
     **columns: Any,
 ) -> Row:
     """Take a job to another state. Raises UnlawfulMove, or Conflict if the row has moved on."""
+    reason = one_line(reason)
     old = JobState(job["state"])
     JOBS.check(old, to, owner)
     if to is JobState.QUEUED:
@@ -104,16 +108,17 @@ def note(
 ) -> Row:
     """Something happened to a job that is no change of its state."""
     assert "state" not in columns, "states are changed by move()"
+    reason = one_line(reason)
     job = _update(conn, job, **columns)
     _append(conn, job, kind, now_ms, reason, data)
     return job
 
 
 def start_attempt(
-    conn: Connection, job: Row, attempt: Row, *, reason: str, now_ms: int
+    conn: Connection, job: Row, attempt: Row, *, reason: str, now_ms: int, places: Places
 ) -> tuple[Row, Row]:
     """queued → starting with the job's next attempt: raises the fence, so that every report of
-    an older attempt is refused from here on."""
+    an older attempt is refused from here on. From now on the ledger counts."""
     number = job["fence"] + 1
     nodes = sorted({placed["node"] for placed in attempt["placement"]})
     attempt = {
@@ -126,6 +131,7 @@ def start_attempt(
     }
     conn.execute(_INSERT_ATTEMPT, attempt)
     conn.execute(_INSERT_WORKER, [{"attempt_id": attempt["id"], "node": node} for node in nodes])
+    ledger.open_(conn, job, attempt, places, now_ms)
     job = move(
         conn,
         job,
@@ -152,6 +158,7 @@ def move_attempt(
     **columns: Any,
 ) -> tuple[Row, Row]:
     """Take an attempt to another state; only reconcile does."""
+    reason = one_line(reason)
     old = AttemptState(attempt["state"])
     ATTEMPTS.check(old, to, "reconcile")
     stamp = {"alive": "alive_ms", "ending": "ending_ms", "over": "over_ms"}[to.value]
@@ -159,6 +166,8 @@ def move_attempt(
     done = conn.execute(_UPDATE_ATTEMPT, {**columns, "row": attempt["id"], "expected": old.value})
     if done.rowcount != 1:
         raise Conflict(f"attempt {attempt['number']} of job {job['id']} has moved on")
+    if to is AttemptState.OVER:
+        ledger.close(conn, job, attempt, columns.get("outcome"), now_ms)
     job = _update(conn, job)
     data = {"from": old.value, "to": to.value, **(data or {})}
     if columns.get("outcome"):

@@ -30,7 +30,7 @@ _PAGE = 100
 
 def prioritise(conn: Connection, who: Principal, ref: str, priority: int, *, now_ms: int) -> Row:
     """Another priority for an unfinished job; what runs keeps what it holds. Raises Conflict."""
-    found = service.find(conn, who, ref)
+    found = service.find_to_change(conn, who, ref)
     job = moves.load(conn, found["id"])
     if JobState(job["state"]) in TERMINAL:
         raise Conflict(

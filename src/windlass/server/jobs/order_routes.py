@@ -24,7 +24,7 @@ JobRef = Annotated[Ref, Path(max_length=64, description="id, unique prefix of it
 
 @router.post("/{ref}/priority", response_model=JobView)
 async def priority(
-    call: Annotated[Call, Depends(require(Right.JOB_WRITE))],
+    call: Annotated[Call, Depends(require(Right.JOB_WRITE, others=Right.JOB_WRITE_ANY))],
     parts: Wired,
     ref: JobRef,
     body: Annotated[PriorityBody, Depends(json_body(PriorityBody))],

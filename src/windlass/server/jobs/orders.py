@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert, select, update
 from windlass.core.errors import Fenced, NotFound
 from windlass.core.jobs import AttemptState
 from windlass.server.jobs.tables import attempts, jobs, orders, workers
+from windlass.server.usage import used
 
 Row = dict[str, Any]
 
@@ -55,15 +56,40 @@ def isolation(conn: Connection, attempt_id: str) -> Row:
     return {node: found or {} for node, found in rows}
 
 
-def keep_record(conn: Connection, attempt_id: str, node: str, record: Mapping[str, Any]) -> None:
-    """The first exit record of a node stands."""
-    conn.execute(
+def isolation_of(conn: Connection, found: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
+    """The same for each of these attempts, by its id."""
+    rows = conn.execute(
+        select(workers.c.attempt_id, workers.c.node, workers.c.isolation).where(
+            workers.c.attempt_id.in_([attempt["id"] for attempt in found])
+        )
+    )
+    by_attempt: dict[str, Row] = {}
+    for attempt_id, node, isolation in rows:
+        by_attempt.setdefault(attempt_id, {})[node] = isolation or {}
+    return by_attempt
+
+
+def ended_ranks(conn: Connection, attempt_id: str) -> list[Row]:
+    """What the exit records of an attempt say of its ranks, each with its `node`."""
+    rows = conn.execute(
+        select(workers.c.node, workers.c.record)
+        .where(workers.c.attempt_id == attempt_id, workers.c.record.is_not(None))
+        .order_by(workers.c.node)
+    )
+    return [{**rank, "node": node} for node, record in rows for rank in record.get("ranks") or ()]
+
+
+def keep_record(conn: Connection, attempt_id: str, node: str, record: Mapping[str, Any]) -> bool:
+    """The first exit record of a node stands, and with it what its ranks used. False when there
+    was one."""
+    done = conn.execute(
         update(workers)
         .where(
             workers.c.attempt_id == attempt_id, workers.c.node == node, workers.c.record.is_(None)
         )
-        .values(record=dict(record))
+        .values(record=dict(record), **used.by_record(record))
     )
+    return done.rowcount == 1
 
 
 def give(

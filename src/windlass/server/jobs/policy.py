@@ -8,7 +8,6 @@ no further in three restarts stops; one that takes down node after node is quara
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,9 +79,9 @@ def judge(
         return Verdict(Outcome.HUNG, why, None, unhealthy_nodes=unhealthy)
     refused = next((record for record in records if record["outcome"] == Outcome.REFUSED), None)
     if refused is not None:
-        return Verdict(
-            Outcome.REFUSED, str(refused.get("reason", "")), None, unhealthy_nodes=unhealthy
-        )
+        advice = {"advice": str(refused["advice"])} if refused.get("advice") else None
+        words = str(refused.get("reason", ""))
+        return Verdict(Outcome.REFUSED, words, None, advice, unhealthy_nodes=unhealthy)
     if lost:
         many = (
             f"{len(lost)} of {len(records)} workers lost"
@@ -113,9 +112,12 @@ def judge(
             (),
             unhealthy,
         )
-    return Verdict(
-        Outcome.FAILED, told_why or "it ended without saying why", None, None, lost, unhealthy
+    # A worker that ended its ranks for a limit they had reached: none of them failed by itself.
+    said = (
+        str(r["reason"]) for r in records if r["outcome"] == Outcome.FAILED and r.get("reason")
     )
+    why = told_why or next(said, "it ended without saying why")
+    return Verdict(Outcome.FAILED, why, None, None, lost, unhealthy)
 
 
 def ended_well(
@@ -151,7 +153,7 @@ def follow(
         return Follow(JobState.SUCCEEDED, verdict.reason, failures, 0)
     if outcome is Outcome.CANCELLED or wish == "cancel":
         return Follow(JobState.CANCELLED, verdict.reason, failures, stale_restarts)
-    if outcome is Outcome.PREEMPTED or wish in ("restart", "preempt", "resize"):
+    if outcome is Outcome.PREEMPTED or wish in ("restart", "preempt", "resize", "hold"):
         return Follow(JobState.QUEUED, verdict.reason, failures, 0)
     rule = matching_rule(retry, verdict)
     if rule is None:
@@ -205,10 +207,8 @@ def _facts(verdict: Verdict) -> set[str]:
 def _matches(rule: str, facts: set[str], verdict: Verdict) -> bool:
     if not rule.startswith("log:"):
         return rule in facts
-    failure = verdict.failure or {}
-    if failure.get("matched") == rule[4:]:
-        return True
-    return bool(re.search(rule[4:], str(failure.get("traceback") or "")))
+    # The worker has looked: a pattern of a user's is never matched here.
+    return rule[4:] in ((verdict.failure or {}).get("matched") or [])
 
 
 def _backoff(retry: RetrySpec, times: int, jitter: float) -> int:
@@ -259,10 +259,13 @@ def _describe(rank: Mapping[str, Any], total: int) -> str:
     who = f"rank {rank.get('rank', 0)} ({rank['role']}-{rank['index']})" if total > 1 else "it"
     if rank.get("oom"):
         peak = rank.get("peak_bytes") or 0
-        return f"{who} ran out of memory" + (f": it had {peak / 2**20:.0f} MiB" if peak else "")
+        words = rank.get("limit") or (f"it had {peak / 2**20:.0f} MiB" if peak else "")
+        return f"{who} ran out of memory" + (f": {words}" if words else "")
     if rank.get("signal"):
         number = int(rank["signal"])
-        return f"{who} was killed by {_SIGNALS.get(number, f'signal {number}')}"
+        after = f", and {rank['limit']}" if rank.get("limit") else ""
+        return f"{who} was killed by {_SIGNALS.get(number, f'signal {number}')}{after}"
     last = str(rank.get("traceback") or "").strip().splitlines()
     tail = f": {last[-1][:200]}" if last else ""
+    tail += f"; {rank['limit']}" if rank.get("limit") else ""
     return f"{who} exited with {rank.get('exit')}{tail}"

@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
+from windlass.core.engines import LOCAL
 from windlass.core.errors import Conflict, Fenced, Unavailable, UnlawfulMove
 from windlass.core.jobs import LIVE, AttemptState, JobSpec, JobState, Outcome
 from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
 from windlass.server import failpoints
 from windlass.server.clock import Clock
-from windlass.server.jobs import gangs, moves, orders, policy
+from windlass.server.jobs import gangs, moves, orders, policy, reports
 from windlass.server.jobs.decide import (
     Gathered,
     Kill,
@@ -35,6 +36,7 @@ from windlass.server.jobs.decide import (
     decide,
     next_due_ms,
 )
+from windlass.server.jobs.sharing import several_users
 from windlass.server.jobs.tables import attempts, jobs, workers
 from windlass.server.jobs.waiting import expiry
 from windlass.server.nodes import service as node_service
@@ -61,6 +63,7 @@ class Reconcile:
         jitter: Callable[[], float],
         ttl_ms: int,
         poke: Callable[..., None],
+        leftovers: Callable[[Mapping[str, Any], JobSpec, str], Awaitable[Any]] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -71,10 +74,12 @@ class Reconcile:
         self._jitter = jitter
         self._ttl_ms = ttl_ms
         self._poke = poke
+        self._leftovers = leftovers
         self._hinted: set[str] = set()
         self._due: dict[str, int] = {}
         self._swept_ms: int | None = None
         self._asked_ms = 0
+        self._aside: set[asyncio.Task[None]] = set()
 
     def hint(self, job_id: str) -> None:
         """Look at this job soon."""
@@ -137,7 +142,8 @@ class Reconcile:
         except Conflict:
             self.hint(job_id)  # someone wrote meanwhile: look again, at once
         except Unavailable as err:
-            log.warning("job %s: %s; nothing is judged until the database is back", job_id, err)
+            # the database, or the engine that it runs on
+            log.warning("job %s: %s; nothing is judged until it is back", job_id, err)
             self._hinted.add(job_id)
 
     async def _situation(self, job_id: str) -> Situation | None:
@@ -155,14 +161,23 @@ class Reconcile:
             return None
         job, attempt, members = found
         spec = JobSpec.model_validate(job["spec"])
-        engine = self._engines[attempt["engine"]]
+        engine = self._engine(attempt)
         wanted = [(attempt["id"], worker["node"]) for worker in members if not worker["record"]]
         seen: Sequence[Seen] = ()
         ending = attempt["state"] == AttemptState.ENDING
         if wanted and (attempt["launched_ms"] is not None or ending):
             seen = await engine.observe(wanted)
         finish, deciding = gangs.finish(job, spec, attempt["placement"])
-        return Situation(job, attempt, members, {s.node: s for s in seen}, spec, finish, deciding)
+        lossy = gangs.lossy(job, spec, attempt["placement"], members)
+        by_node = {s.node: s for s in seen}
+        return Situation(job, attempt, members, by_node, spec, finish, deciding, lossy)
+
+    def _engine(self, attempt: Mapping[str, Any]) -> Engine:
+        """Raises Unavailable for one that could not be started yet."""
+        found = self._engines.get(attempt["engine"])
+        if found is None:
+            raise Unavailable(f"engine {attempt['engine']} cannot be used now")
+        return found
 
     async def _take(self, at: Situation, step: Step) -> Situation:
         match step:
@@ -180,12 +195,21 @@ class Reconcile:
                 )
                 self._poke("orders:" + at.attempt["id"])
             case Over(verdict):
+                await self._take_leftovers(at)
                 failpoints.passing("before-over-commit")
                 await self._write(
                     at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
                 )
-                self._poke("orders:" + at.attempt["id"], "admit", "expire")
+                self._poke("orders:" + at.attempt["id"], "admit", "expire", "over:" + at.job["id"])
         return at
+
+    async def _take_leftovers(self, at: Situation) -> None:
+        """What workers could not send. Before the end is written: who sees the job ended finds
+        its last numbers too."""
+        for worker in at.workers if self._leftovers is not None else ():
+            if not worker["record"] or worker["record"].get("left"):
+                assert self._leftovers is not None
+                await self._leftovers(at.attempt, at.spec, worker["node"])
 
     async def _write(self, at: Situation, fn: Callable[[Connection, Row, Row], None]) -> None:
         """Run `fn` on the rows as they now are, if the attempt is still the newest one."""
@@ -205,8 +229,10 @@ class Reconcile:
     # The steps
 
     async def _launch(self, at: Situation) -> None:
-        attempt, engine = at.attempt, self._engines[at.attempt["engine"]]
-        facts = self._launch_facts(dict(at.job), dict(attempt))
+        attempt, engine = at.attempt, self._engine(at.attempt)
+        facts = {**self._launch_facts(dict(at.job), dict(attempt)), **engine.facts()}
+        shared = await self._store.read(several_users)
+        facts["isolation"] = {**facts.get("isolation", {}), "shared": shared}
         members = gangs.members(at.job, at.spec, attempt["placement"])
         plan = LaunchPlan(
             job_id=at.job["id"],
@@ -243,7 +269,7 @@ class Reconcile:
         """The engine could not start it: end what did start, and close the attempt. Without proof
         that nothing of it is left (a launch may be repeated over one that went well before a
         crash) it stays open, and the next look tries again."""
-        engine = self._engines[at.attempt["engine"]]
+        engine = self._engine(at.attempt)
         unhealthy = []
         for worker in at.workers:
             seen = await engine.end(at.attempt["id"], worker["node"])
@@ -262,7 +288,7 @@ class Reconcile:
         self._poke("admit")
 
     async def _kill(self, at: Situation, node: str) -> None:
-        engine = self._engines[at.attempt["engine"]]
+        engine = self._engine(at.attempt)
         seen = await engine.end(at.attempt["id"], node)
         if seen.record is not None and (seen.sight is Sight.ENDED or seen.record.get("survivors")):
             record = seen.record  # survivors: not waited for, the node gives nothing more
@@ -276,8 +302,9 @@ class Reconcile:
         else:
             log.error("node %s: could not end attempt %s: %s", node, at.attempt["id"], seen.reason)
             return
+        now = self._clock.now_ms()
         await self._write(
-            at, lambda conn, job, attempt: orders.keep_record(conn, attempt["id"], node, record)
+            at, lambda conn, job, attempt: reports.keep_record(conn, job, attempt, record, now)
         )
 
     def _gathered(self, conn: Connection, job: Row, attempt: Row) -> None:
@@ -315,6 +342,7 @@ class Reconcile:
             job, attempt = moves.move_attempt(
                 conn, job, attempt, AttemptState.ENDING, reason=step.reason, now_ms=now,
                 grace_ms=step.grace_ms, ending_outcome=step.outcome.value,
+                ending_wish=job["wish"] if step.stopping else None,
             )  # fmt: skip
         else:
             conn.execute(
@@ -364,7 +392,9 @@ class Reconcile:
             columns["step"] = after
         if then.state is JobState.QUEUED:
             columns["not_before_ms"] = now + then.delay_ms
-            if then.quarantine:
+            if job["wish"] == "hold":  # from here on admit's: it must not start again meanwhile
+                columns |= {"wish": "hold", "wish_reason": job["wish_reason"]}
+            elif then.quarantine:
                 columns["wish"] = "hold"
                 columns["wish_reason"] = (
                     f"quarantined: {len(then.lost_nodes)} attempts in a row lost their node "
@@ -393,24 +423,36 @@ class Reconcile:
         )
 
     async def adopt(self) -> None:
-        """At boot, before anything else is judged: what runs on the engines is looked at, and
-        what nobody knows is ended."""
-        await self._end_strays()
+        """At boot, before anything else is judged: what runs on this machine is looked at, and
+        what nobody knows is ended; on other engines beside it, since they may not answer."""
+        for engine in self._engines.values():
+            if engine.name == LOCAL:
+                await self._end_strays(engine)
+            else:
+                task = asyncio.create_task(self._end_strays(engine))
+                self._aside.add(task)
+                task.add_done_callback(self._aside.discard)
         self._hinted |= set(await self._store.read(_live_ids))
 
-    async def _end_strays(self) -> None:
+    async def _end_strays(self, engine: Engine) -> None:
         """End whatever an engine has of attempts that are over. Files stay until the job goes."""
-        for engine in self._engines.values():
+        try:
             present = await engine.present()
             if not present:
-                continue
+                return
             ids = sorted({attempt_id for attempt_id, _ in present})
             live = await self._store.read(partial(_live_attempts, ids=ids))
-            strays = [place for place in present if place[0] not in live]
-            for seen in await engine.observe(strays):
-                if seen.sight not in (Sight.ENDED, Sight.ABSENT):
-                    log.warning("ending a stray of attempt %s on %s", seen.attempt_id, seen.node)
-                    await engine.end(seen.attempt_id, seen.node)
+            await self._end_those(engine, [place for place in present if place[0] not in live])
+        except Unavailable as err:
+            if engine.name == LOCAL:
+                raise
+            log.warning("engine %s: %s; its strays stay for now", engine.name, err)
+
+    async def _end_those(self, engine: Engine, strays: Sequence[tuple[str, str]]) -> None:
+        for seen in await engine.observe(strays):
+            if seen.sight not in (Sight.ENDED, Sight.ABSENT):
+                log.warning("ending a stray of attempt %s on %s", seen.attempt_id, seen.node)
+                await engine.end(seen.attempt_id, seen.node)
 
 
 def _live_ids(conn: Connection) -> list[str]:

@@ -11,17 +11,29 @@ from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from windlass.core.access import Principal
 from windlass.core.errors import Fenced, InvalidInput
 from windlass.core.jobs import JobSpec
-from windlass.core.reports import Beat, CheckpointNote, Ended, OrderAnswer, Register, Report
-from windlass.server.jobs import gangs, moves, orders
+from windlass.core.reports import (
+    Beat,
+    CheckpointNote,
+    Ended,
+    Fetched,
+    OrderAnswer,
+    Register,
+    Report,
+)
+from windlass.server.checkpoints import starting
+from windlass.server.jobs import gangs, losses, moves, orders
 from windlass.server.jobs.tables import attempts, checkpoints, jobs, workers
+from windlass.server.secrets import service as secrets
+from windlass.server.usage import used
 
 Row = dict[str, Any]
-_NOTES = frozenset({"hung", "dropped", "bad-checkpoint", "rank-lost", "note"})
+_NOTES = frozenset({"hung", "dropped", "bad-checkpoint", "rank-lost", "rank-back", "note"})
+_OF_CHECKPOINTS = frozenset({"checkpoint", "checkpoint-verified", "checkpoint-gone"})
 _MAX_STACK = 20_000
 
 
@@ -55,6 +67,24 @@ def register(conn: Connection, who: Principal, report: Register, now_ms: int) ->
                 keep_checkpoint(conn, who, note, now_ms)
 
 
+def fetched(conn: Connection, who: Principal, report: Fetched, now_ms: int) -> str:
+    """A worker has the job's code out of its repository. The commit that is told first is the
+    job's: for all nodes, for every later attempt, for every rerun."""
+    mine, _ = _mine(conn, who, report)
+    job = moves.load(conn, mine["id"])
+    code = job["spec"].get("code") or {}
+    if not code.get("git"):
+        raise InvalidInput("commit: the code of this job is not in a repository")
+    if code.get("commit"):
+        return str(code["commit"])
+    data = {"git": code["git"], "ref": code.get("ref"), "commit": report.commit}
+    spec = {**job["spec"], "code": {**code, "commit": report.commit}}
+    ref = f" ({code['ref']})" if code.get("ref") else ""
+    words = f"code: commit {report.commit[:12]}{ref} of {code['git']}"
+    moves.note(conn, job, "code", reason=words, now_ms=now_ms, data=data, spec=spec)
+    return report.commit
+
+
 def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, Row] | None:
     """(job, attempt, this node's answer) once the gang is whole; None before."""
     job, attempt = orders.current(conn, who.attempt_id or "")
@@ -71,6 +101,11 @@ def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, R
     spec = JobSpec.model_validate(job["spec"])
     answer = gangs.rendezvous(job, spec, attempt, rows)[node]
     answer["resume_from"] = newest_checkpoint(conn, job["id"]) if spec.retry.resume else None
+    answer["start_from"] = starting.for_worker(conn, job["id"])
+    names = spec.environment.secrets
+    answer["sealed"] = secrets.sealed_for(conn, job, names)
+    there = {row["name"] for row in answer["sealed"]}
+    answer["secrets_gone"] = [name for name in names if name not in there]
     limit = spec.limits.time
     answer["deadline_ms"] = (
         None if limit is None else (attempt["alive_ms"] or attempt["created_ms"]) + limit
@@ -90,7 +125,8 @@ def beat(conn: Connection, who: Principal, report: Beat, now_ms: int) -> bool:
     columns: Row = {"beat_ms": now_ms}
     if report.ranks:
         columns["ranks"] = list(report.ranks)
-    ended = [dict(note) for note in report.notes if note.get("kind") == "rank-ended"]
+        columns |= used.by_beat(report.ranks, now_ms)
+    ended = [dict(note) for note in report.notes if _has_ended(note)]
     if ended:
         known = conn.execute(
             select(workers.c.ended_ranks).where(
@@ -103,17 +139,35 @@ def beat(conn: Connection, who: Principal, report: Beat, now_ms: int) -> bool:
     if not orders.report(conn, attempt["id"], report.node, report.seq, columns):
         return False
     for note in report.notes:
-        _keep_note(conn, job["id"], report.node, note, now_ms)
+        if note.get("kind") in _OF_CHECKPOINTS:
+            _keep_word_of_checkpoint(conn, who, job["id"], note, now_ms)
+        else:
+            _keep_note(conn, job["id"], report.node, note, now_ms)
     return bool(report.notes)
 
 
-def ended(conn: Connection, who: Principal, report: Ended) -> None:
+def ended(conn: Connection, who: Principal, report: Ended, now_ms: int) -> None:
     """A node's part of the attempt is over, with its record."""
-    _, attempt = orders.current(conn, who.attempt_id or "")
+    job, attempt = orders.current(conn, who.attempt_id or "")
     record = report.record
     if record.attempt_id != attempt["id"] or report.attempt != attempt["number"]:
         raise Fenced("this record is of another attempt")
-    orders.keep_record(conn, attempt["id"], record.node, record.model_dump(mode="json"))
+    keep_record(conn, job, attempt, record.model_dump(mode="json"), now_ms)
+
+
+def keep_record(
+    conn: Connection, job: Row, attempt: Row, record: Mapping[str, Any], now_ms: int
+) -> None:
+    """A node's exit record. Where the others go on without it, that is told."""
+    node = str(record["node"])
+    if orders.keep_record(conn, attempt["id"], node, record):
+        spec = JobSpec.model_validate(job["spec"])
+        words = losses.node_lost(spec, attempt, node, record)
+        if words is not None:
+            moves.note(
+                conn, moves.load(conn, job["id"]), "rank-lost", reason=words, now_ms=now_ms,
+                data={"node": node, "given_up": True},
+            )  # fmt: skip
 
 
 def order_answer(
@@ -128,19 +182,23 @@ def keep_checkpoint(conn: Connection, who: Principal, note: CheckpointNote, now_
     job, attempt = orders.current(conn, who.attempt_id or "")
     if note.attempt > attempt["number"]:
         raise Fenced(f"attempt {note.attempt} has not begun")
-    known = conn.execute(
-        select(checkpoints.c.digest).where(
-            checkpoints.c.job_id == job["id"], checkpoints.c.path == note.path
-        )
-    ).first()
-    if known is not None:
+    if note.mirrored:
+        return False  # its worker registers it once all of it is here (`server/mirror`)
+    this = (checkpoints.c.job_id == job["id"]) & (checkpoints.c.path == note.path)
+    known = conn.execute(select(checkpoints.c.digest, checkpoints.c.source).where(this)).first()
+    own_files = note.source == "files"
+    if known is not None and (not own_files or known.digest == note.digest):
         return False
-    conn.execute(
-        insert(checkpoints).values(
-            job_id=job["id"], path=note.path, attempt=note.attempt, step=note.step,
-            digest=note.digest, bytes=note.bytes, registered_ms=now_ms,
-        )
-    )  # fmt: skip
+    values = {
+        "attempt": note.attempt, "step": note.step, "digest": note.digest, "bytes": note.bytes,
+        "registered_ms": now_ms, "verified_ms": now_ms, "source": note.source,
+        "ranks": note.ranks,
+    }  # fmt: skip
+    if known is None:
+        conn.execute(insert(checkpoints).values(job_id=job["id"], path=note.path, **values))
+    else:  # a script wrote another one to the same place
+        again = {**values, "bad": None, "removing_ms": None, "removing_why": None}
+        conn.execute(update(checkpoints).where(this).values(**again))
     moves.note(
         conn, moves.load(conn, job["id"]), "checkpoint", reason=f"checkpoint at step {note.step}",
         now_ms=now_ms, data={"step": note.step, "path": note.path, "bytes": note.bytes},
@@ -158,7 +216,11 @@ def newest_checkpoint(conn: Connection, job_id: str) -> Row | None:
                 checkpoints.c.attempt,
                 checkpoints.c.digest,
             )
-            .where(checkpoints.c.job_id == job_id, checkpoints.c.bad.is_(None))
+            .where(
+                checkpoints.c.job_id == job_id,
+                checkpoints.c.bad.is_(None),
+                checkpoints.c.removing_ms.is_(None),
+            )
             .order_by(checkpoints.c.attempt.desc(), checkpoints.c.step.desc())
             .limit(1)
         )
@@ -197,6 +259,26 @@ def _mine(conn: Connection, who: Principal, report: Report) -> tuple[Row, Row]:
             f"this token is of attempt {attempt['number']}, the report of {report.attempt}"
         )
     return job, attempt
+
+
+def _has_ended(note: Mapping[str, Any]) -> bool:
+    """That a rank will not run again: it ended well, or was given up."""
+    kind = note.get("kind")
+    return kind == "rank-ended" or (kind == "rank-lost" and bool(note.get("given_up")))
+
+
+def _keep_word_of_checkpoint(
+    conn: Connection, who: Principal, job_id: str, note: Mapping[str, Any], now_ms: int
+) -> None:
+    """A script's own files were found finished, or are gone; one was verified once more."""
+    this = (checkpoints.c.job_id == job_id) & (checkpoints.c.path == str(note.get("path", "")))
+    if note["kind"] == "checkpoint":
+        with suppress(ValidationError):  # user code may have had a part in it
+            keep_checkpoint(conn, who, CheckpointNote.model_validate(dict(note)), now_ms)
+    elif note["kind"] == "checkpoint-verified":
+        conn.execute(update(checkpoints).where(this).values(verified_ms=now_ms))
+    else:
+        conn.execute(delete(checkpoints).where(this, checkpoints.c.source == "files"))
 
 
 def _keep_note(

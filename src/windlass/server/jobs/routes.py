@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from pydantic import Field
 from sqlalchemy import Connection, select
 
@@ -22,17 +19,18 @@ from windlass.core.jobs import JobDetail, JobSpec, JobState, JobView
 from windlass.core.strict import Line, Strict
 from windlass.engines.base import Engine
 from windlass.server import failpoints
-from windlass.server.access.calls import Call, spend
-from windlass.server.clock import stamp
+from windlass.server.access.calls import Call, tell, use
+from windlass.server.audit import record
+from windlass.server.checkpoints import starting
+from windlass.server.engines import words
 from windlass.server.http.body import json_body
 from windlass.server.http.marks import require
-from windlass.server.http.openapi import EVENT_STREAM, answers
-from windlass.server.http.query import QueryCursor, QueryLine, Ref, WholeNumber
-from windlass.server.jobs import orders, service, views
-from windlass.server.jobs.stream import follow_job, parse_cursor
+from windlass.server.http.query import QueryLine, QueryWords, Ref, WholeNumber
+from windlass.server.jobs import orders, removal, service, table, views
+from windlass.server.jobs.shrinking import Smaller, smaller
+from windlass.server.jobs.spelling import Spellings, spellings
 from windlass.server.jobs.tables import workers
-from windlass.server.jobs.why import Why, why
-from windlass.server.logs import reader
+from windlass.server.jobs.why import WORTH_TELLING, Why, why
 from windlass.server.parts import Parts, Wired
 from windlass.server.queues import service as queues
 from windlass.server.runs import service as runs
@@ -42,7 +40,8 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 Read = Annotated[Call, Depends(require(Right.JOB_READ))]
 Write = Annotated[Call, Depends(require(Right.JOB_WRITE))]
-Debug = Annotated[Call, Depends(require(Right.JOB_DEBUG))]
+Change = Annotated[Call, Depends(require(Right.JOB_WRITE, others=Right.JOB_WRITE_ANY))]
+Debug = Annotated[Call, Depends(require(Right.JOB_DEBUG, others=Right.JOB_DEBUG_ANY))]
 JobRef = Annotated[Ref, Path(max_length=64, description="id, unique prefix of it, or name")]
 Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=255, pattern=r"^[!-~]+$")]
 
@@ -57,6 +56,12 @@ class DryRun(Strict):
     framework: str
     fits: bool
     starts: str
+    """`now`, or `waits for other jobs`."""
+    sentence: str
+    """Why it would wait; empty: it would not."""
+    smaller: tuple[Smaller, ...]
+    """What would start now in its place."""
+    spellings: Spellings
 
 
 class StopBody(Strict):
@@ -74,42 +79,28 @@ class RerunBody(Strict):
 
 
 class DebugBody(Strict):
-    kind: Literal["stack", "profile", "attach"]
+    kind: Literal["stack", "profile", "trace", "attach"]
     rank: Annotated[int, Field(ge=0)] | None = None
     seconds: Annotated[int, Field(ge=1, le=300)] = 10
 
 
+class JobRow(JobView):
+    params: dict[str, Any] = {}
+    """As `/runs` tells them, where `columns` names them."""
+    metrics: dict[str, Any] = {}
+
+
 class JobPage(Strict):
-    items: tuple[JobView, ...]
+    items: tuple[JobRow, ...]
     next: str | None
+    total: int | None = None
+    """Of all pages; said on the first."""
+    states: dict[str, int] | None = None
+    """How many are in each state, whatever `state` asks for; said on the first page."""
 
 
 class EventPage(Strict):
     items: tuple[EventView, ...]
-
-
-class Checkpoint(Strict):
-    step: int
-    attempt: int
-    path: str
-    digest: str
-    bytes: int
-    registered: str
-    bad: str | None
-
-
-class CheckpointPage(Strict):
-    items: tuple[Checkpoint, ...]
-
-
-class Series(Strict):
-    key: str
-    rank: int
-    points: tuple[tuple[int | None, int, float | None], ...]
-
-
-class SeriesPage(Strict):
-    series: tuple[Series, ...]
 
 
 class DebugAnswer(Strict):
@@ -135,21 +126,22 @@ async def submit(
     framework = service.check(body.spec, await parts.fits.now())
     if body.dry_run:
         await parts.store.read(lambda conn: queues.known(conn, body.spec.queue.name))
+        await _start(call, parts, body.spec)
         call.changed_nothing()
-        found = DryRun(
-            spec=body.spec, framework=framework, fits=True, starts=_starts(call, parts, body.spec)
-        )
+        found = _would(call, parts, body.spec, framework)
         return JSONResponse(found.model_dump(mode="json"))
     digest = service.digest_of(call.asked)
     now = parts.clock.now_ms()
+    start = await _start(call, parts, body.spec)
     accepted = await parts.store.write(
         _spending(
             call,
             lambda conn: service.submit(
-                conn, call.principal, body.spec, framework, key=key, digest=digest, now_ms=now
+                conn, call.principal, body.spec, framework, key=key, digest=digest, now_ms=now,
+                start=start,
             ),
         )
-    )
+    )  # fmt: skip
     failpoints.passing("after-submit-commit")
     headers = None if accepted.new else {"Idempotent-Replay": "true"}
     return Response(accepted.answer, 201, headers, "application/json")
@@ -163,23 +155,40 @@ async def listing(
     name: QueryLine | None = None,
     user: QueryLine | None = None,
     project: QueryLine | None = None,
-    before: WholeNumber | None = None,
+    filter: QueryWords = "",
+    sort: QueryLine = "",
+    columns: QueryWords = "",
+    before: QueryLine | None = None,
     limit: WholeNumber = 50,
 ) -> Any:
-    """Newest first; `state` may name several, with commas."""
+    """Newest first; `state` may name several, with commas; `before` is what a page gave as `next`.
+
+    `filter`: `state in (failed, cancelled) and metrics.loss < 0.3 and params.lr = 0.1 and user =
+    ann and duration > 2h`. Kinds are `metrics` (the latest value), `min`, `max`, `params`, `tags`,
+    and none for the job's own facts. `sort`: `-metrics.loss`, `params.lr`, `-duration`, `name`.
+    `columns`: `params.lr,metrics.loss`: rows have them in `params` and `metrics`."""
     if not 1 <= limit <= 1000:
         raise InvalidInput(f"limit: from 1 to 1000 (found {limit})")
-    states = [_state(word) for word in state.split(",")] if state else []
+    states = tuple(_state(word) for word in state.split(",")) if state else ()
     if project not in (None, call.principal.project_name):
-        return JobPage(items=(), next=None)
-    rows, following = await parts.store.read(
-        lambda conn: service.listing(
-            conn, call.principal, states=states, name=name, user=user, before=before, limit=limit
-        )
+        return JobPage(items=(), next=None, total=0, states={})
+    shown = tuple(word.strip() for word in columns.split(",") if word.strip())
+    asked = table.Asked(filter, sort, shown, states, name, user, before, limit)
+    found = await table.page(
+        parts.store, parts.tracking, call.principal, asked, parts.clock.now_ms()
     )
     page = JobPage.model_construct(
-        items=tuple(views.job_view(row) for row in rows),
-        next=None if following is None else str(following),
+        items=tuple(
+            JobRow.model_construct(
+                **views.job_fields(row),
+                params=found.params.get(row["id"], {}),
+                metrics=found.metrics.get(row["id"], {}),
+            )
+            for row in found.rows
+        ),
+        next=found.following,
+        total=found.total,
+        states=found.states,
     )
     # Written here: FastAPI would check each of our own rows once more, which takes longer than
     # everything before.
@@ -192,7 +201,10 @@ async def show(call: Read, parts: Wired, ref: JobRef) -> JobDetail:
 
     def look(conn: Connection) -> JobDetail:
         row = service.find(conn, call.principal, ref)
-        return views.job_detail(row, service.attempts_of(conn, row["id"]))
+        attempts = service.attempts_of(conn, row["id"])
+        isolation = orders.isolation_of(conn, attempts)
+        ended = orders.ended_ranks(conn, attempts[-1]["id"]) if attempts else []
+        return views.job_detail(row, attempts, isolation, starting.lineage(conn, row["id"]), ended)
 
     return await parts.store.read(look)
 
@@ -207,14 +219,16 @@ async def explain_job(call: Read, parts: Wired, ref: JobRef) -> Why:
         last = attempts[-1]["id"] if attempts else ""
         mine = conn.execute(select(workers).where(workers.c.attempt_id == last)).mappings()
         events = service.events_of(conn, job["id"], 0)
-        hung = [e for e in events if e["kind"] == "hung" and e["attempt"] == job["fence"]]
-        return job, attempts, [dict(row) for row in mine], hung
+        told = [e for e in events if e["kind"] in WORTH_TELLING and e["attempt"] == job["fence"]]
+        return job, attempts, [dict(row) for row in mine], told
 
-    job, attempts, mine, hung = await parts.store.read(look)
+    job, attempts, mine, told = await parts.store.read(look)
     waiting, promise = parts.admit.why(job["id"]), parts.admit.promise(job["id"])
     if waiting is not None and promise is not None:
         waiting = replace(waiting, expected_start_ms=promise.start_ms)
-    return why(job, attempts, mine, hung, waiting, parts.clock.now_ms())
+    starts = job["state"] == JobState.STARTING
+    said = await words.of_missing(parts.engines, attempts[-1], mine) if starts else {}
+    return why(job, attempts, mine, told, waiting, parts.clock.now_ms(), said)
 
 
 @router.get("/{ref}/events", response_model=EventPage)
@@ -232,7 +246,10 @@ async def events(call: Read, parts: Wired, ref: JobRef, after: WholeNumber = 0) 
 
 @router.post("/{ref}/stop", response_model=JobView)
 async def stop(
-    call: Write, parts: Wired, ref: JobRef, body: Annotated[StopBody, Depends(json_body(StopBody))]
+    call: Change,
+    parts: Wired,
+    ref: JobRef,
+    body: Annotated[StopBody, Depends(json_body(StopBody))],
 ) -> JobView:
     """Ask for the end: the job may save and leave within its grace, or `now` is killed."""
     who = call.principal.user_name
@@ -242,7 +259,7 @@ async def stop(
 
 @router.post("/{ref}/release", response_model=JobView)
 async def release(
-    call: Write,
+    call: Change,
     parts: Wired,
     ref: JobRef,
     body: Annotated[ReasonBody, Depends(json_body(ReasonBody))],
@@ -255,7 +272,7 @@ async def release(
 
 @router.post("/{ref}/restart", response_model=JobView)
 async def restart(
-    call: Write,
+    call: Change,
     parts: Wired,
     ref: JobRef,
     body: Annotated[ReasonBody, Depends(json_body(ReasonBody))],
@@ -283,12 +300,13 @@ async def rerun(
     framework = service.check(spec, await parts.fits.now())
     digest = service.digest_of({"rerun": found["id"], **body.model_dump(mode="json")})
     now = parts.clock.now_ms()
+    start = await _start(call, parts, spec)
     accepted = await parts.store.write(
         _spending(
             call,
             lambda conn: service.submit(
                 conn, call.principal, spec, framework, key=key, digest=digest, now_ms=now,
-                rerun_of=found["id"],
+                rerun_of=found["id"], start=start,
             ),
         )
     )  # fmt: skip
@@ -296,54 +314,26 @@ async def rerun(
 
 
 @router.delete("/{ref}", status_code=204)
-async def remove(call: Write, parts: Wired, ref: JobRef) -> Response:
+async def remove(call: Change, parts: Wired, ref: JobRef) -> Response:
     """Remove a finished job with its files, logs and metrics."""
 
     def look(conn: Connection) -> tuple[str, list[str]]:
-        job = service.find(conn, call.principal, ref)
-        return job["id"], service.removable(conn, job["id"])
+        job = service.find_to_change(conn, call.principal, ref)
+        return job["id"], removal.removable(conn, job["id"])
 
     job_id, attempts = await parts.store.read(look)
+    call.about = job_id
     for engine in parts.engines.values():
         for attempt in attempts:
             await _forget(engine, attempt)
     now = parts.clock.now_ms()
-    await parts.store.write(_spending(call, lambda conn: service.remove(conn, job_id, now)))
+    await starting.release(parts.store, parts.settings.folder_of, job_id, now, parts.shelf)
+    await asyncio.to_thread(removal.remove_folder, parts.settings.folder_of(job_id))
+    # First here, as its files: who dies in between leaves a job that can be removed again, and no
+    # run of a job that nobody knows any more.
     await parts.tracking.write(lambda conn: runs.forget(conn, [job_id]))
+    await parts.store.write(_spending(call, lambda conn: removal.remove(conn, job_id, now)))
     return Response(status_code=204)
-
-
-@router.get("/{ref}/metrics", response_model=SeriesPage)
-async def metrics(
-    call: Read, parts: Wired, ref: JobRef, key: QueryLine | None = None
-) -> SeriesPage:
-    """What the job logged: a series for each key and rank, points as [step, ms, value]."""
-    job = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
-    keys = key.split(",") if key else []
-    found = await parts.tracking.read(lambda conn: runs.series(conn, job["id"], keys))
-    return SeriesPage.model_construct(
-        series=tuple(Series.model_construct(**each) for each in found)
-    )
-
-
-@router.get("/{ref}/checkpoints", response_model=CheckpointPage)
-async def checkpoints(call: Read, parts: Wired, ref: JobRef) -> CheckpointPage:
-    """The job's checkpoints, newest first; `bad` says why one is left aside."""
-
-    def look(conn: Connection) -> list[dict[str, Any]]:
-        job = service.find(conn, call.principal, ref)
-        return service.checkpoints_of(conn, job["id"])
-
-    rows = await parts.store.read(look)
-    return CheckpointPage(
-        items=tuple(
-            Checkpoint(
-                step=row["step"], attempt=row["attempt"], path=row["path"], digest=row["digest"],
-                bytes=row["bytes"], registered=stamp(row["registered_ms"]), bad=row["bad"],
-            )
-            for row in rows
-        )
-    )  # fmt: skip
 
 
 @router.post("/{ref}/debug", response_model=DebugAnswer)
@@ -353,11 +343,13 @@ async def debug(
     ref: JobRef,
     body: Annotated[DebugBody, Depends(json_body(DebugBody))],
 ) -> DebugAnswer:
-    """Look into a running job: stacks of its ranks, a flame graph, a port for a debugger."""
+    """Look into a running job: stacks of its ranks, a flame graph, a trace of torch's or
+    TensorFlow's profiler, a port for a debugger."""
 
     def ask(conn: Connection) -> tuple[str, int]:
-        job = service.find(conn, call.principal, ref)
+        job = service.find_to_change(conn, call.principal, ref, Right.JOB_DEBUG_ANY)
         attempts = service.attempts_of(conn, job["id"])
+        call.about = job["id"]
         if JobState(job["state"]) is not JobState.RUNNING:
             raise Conflict(
                 f"job {job['name']} is {job['state']}: only a running one can be looked into"
@@ -378,7 +370,9 @@ async def debug(
         return rows if all(row["done_ms"] is not None for row in rows) else None
 
     rows = await parts.hub.until(
-        f"answer:{attempt_id}:{order}", look, wait_seconds=body.seconds + 30
+        f"answer:{attempt_id}:{order}",
+        look,
+        wait_seconds=body.seconds + (150 if body.kind == "trace" else 30),
     )
     if rows is None:
         raise Unavailable(
@@ -394,127 +388,7 @@ async def debug(
     )
 
 
-@router.get("/{ref}/stream", response_class=StreamingResponse, responses=EVENT_STREAM)
-async def stream(
-    call: Read,
-    parts: Wired,
-    ref: JobRef,
-    cursor: QueryCursor | None = None,
-    since: QueryLine | None = None,
-    tail: WholeNumber | None = None,
-    last_event_id: Annotated[str | None, Header(alias="Last-Event-ID", max_length=8192)] = None,
-) -> StreamingResponse:
-    """Everything about one job as it happens (server-sent events): `event`, `log`, and `end` when
-    it is over. `id` is a cursor to go on from. With `since` (ISO-8601) or `tail` (lines of each
-    rank) it begins there instead of at the beginning."""
-    since_ms = _moment(since) if since else None
-    _check_tail(tail)
-    given = last_event_id or cursor
-    parse_cursor(given)  # a wrong one is an answer, not a stream that breaks
-    job = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
-    source = follow_job(parts, job, given, since_ms=since_ms, last=tail)
-    return StreamingResponse(source, media_type="text/event-stream", headers=_LIVE)
-
-
-@router.get(
-    "/{ref}/logs",
-    response_class=StreamingResponse,
-    responses=answers("text/plain", "application/x-ndjson"),
-)
-async def logs(
-    call: Read,
-    parts: Wired,
-    ref: JobRef,
-    rank: QueryLine | None = None,
-    stream: QueryLine | None = None,
-    since: QueryLine | None = None,
-    grep: QueryLine | None = None,
-    tail: WholeNumber | None = None,
-    attempt: WholeNumber | None = None,
-    format: QueryLine = "text",
-) -> StreamingResponse:
-    """Output of the ranks in order of time. `since` is an ISO-8601 time; `rank` a number or a
-    name such as worker-0-1; `attempt` defaults to the newest."""
-    since_ms = _moment(since) if since else 0
-    if stream not in (None, "out", "err"):
-        raise InvalidInput(f"stream: out or err (found {stream!r})")
-    if format not in ("text", "json"):
-        raise InvalidInput(f"format: text or json (found {format!r})")
-    _check_tail(tail)
-    try:
-        pattern = re.compile(grep) if grep else None
-    except re.error as err:
-        raise InvalidInput(f"grep: not a regular expression: {err} (found {grep!r})") from err
-
-    def look(conn: Connection) -> list[dict[str, Any]]:
-        job = service.find(conn, call.principal, ref)
-        return service.attempts_of(conn, job["id"])
-
-    attempts = await parts.store.read(look)
-    chosen = [each for each in attempts if attempt in (None, each["number"])][-1:]
-    if attempt is not None and not chosen:
-        raise InvalidInput(f"attempt: there is no attempt {attempt}; there are {len(attempts)}")
-    folders = [
-        parts.settings.logs_of(each["id"], node)
-        for each in chosen
-        for node in sorted({placed["node"] for placed in each["placement"]})
-    ]
-
-    def produce() -> Iterator[bytes]:
-        found = reader.streams(folders)
-        wanted = [
-            each
-            for number, each in _numbered(found)
-            if (stream is None or each.stream == stream)
-            and (
-                rank is None
-                or rank in (str(number), each.rank)
-                or each.rank.rsplit("-", 1)[0] == rank
-            )
-        ]
-        for line in reader.lines(wanted, since_ms=since_ms, pattern=pattern, last=tail):
-            if format == "json":
-                yield json.dumps(_line(line)).encode() + b"\n"
-            else:
-                yield line.text.encode() + b"\n"
-
-    kind = "application/x-ndjson" if format == "json" else "text/plain; charset=utf-8"
-    return StreamingResponse(_in_pages(produce), media_type=kind)
-
-
 _LEAVING_SECONDS = 15
-_LIVE = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-
-
-def _numbered(found: list[reader.Stream]) -> Iterator[tuple[int, reader.Stream]]:
-    ranks = list(dict.fromkeys(each.rank for each in found))
-    for each in found:
-        yield ranks.index(each.rank), each
-
-
-def _line(line: reader.Line) -> dict[str, Any]:
-    return {
-        "rank": line.rank, "stream": line.stream, "at": stamp(line.at_ms),
-        "offset": line.offset, "text": line.text,
-    }  # fmt: skip
-
-
-async def _in_pages(produce: Callable[[], Iterator[bytes]]) -> AsyncIterator[bytes]:
-    """Run a blocking generator in a thread, a page at a time."""
-    source = produce()
-
-    def page() -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        for piece in source:
-            parts.append(piece)
-            size += len(piece)
-            if size > 256 * 1024:
-                break
-        return b"".join(parts)
-
-    while block := await asyncio.to_thread(page):
-        yield block
 
 
 async def _wish(
@@ -544,11 +418,40 @@ async def _forget(engine: Engine, attempt_id: str) -> None:
 
 
 def _spending(call: Call, fn: Callable[[Connection], T]) -> Callable[[Connection], T]:
+    """`fn` in a transaction that uses up the signature and tells the audit log which job it was
+    about, and whether there was a new one."""
+
     def write(conn: Connection) -> T:
-        spend(conn, call)
-        return fn(conn)
+        use(conn, call)
+        result = fn(conn)
+        outcome = record.OK
+        if isinstance(result, service.Accepted):
+            call.about = result.job_id
+            outcome = record.OK if result.new else record.REPLAYED
+        elif isinstance(result, dict):
+            call.about = result["id"]
+        tell(conn, call, outcome=outcome)
+        return result
 
     return write
+
+
+async def _start(call: Call, parts: Parts, spec: JobSpec) -> starting.Start | None:
+    """What the job starts from, looked up. Raises InvalidInput."""
+    asked = spec.start_from
+    if asked is None:
+        return None
+    scores = None
+    if asked.step == "best":
+        source = await parts.store.read(
+            lambda conn: service.find(conn, call.principal, asked.job or "")
+        )
+        scores = await parts.cleaning.scores(source["id"], JobSpec.model_validate(source["spec"]))
+    return await parts.store.read(
+        lambda conn: starting.prepare(
+            conn, call.principal, asked, parts.settings.checkpoints_of, service.find, scores
+        )
+    )
 
 
 def _own_project(call: Call, spec: JobSpec) -> None:
@@ -556,19 +459,6 @@ def _own_project(call: Call, spec: JobSpec) -> None:
         raise InvalidInput(
             f"project: this key is of {call.principal.project_name} (found {spec.project!r})"
         )
-
-
-def _check_tail(tail: int | None) -> None:
-    if tail is not None and not 0 <= tail <= 1_000_000:
-        raise InvalidInput(f"tail: from 0 to 1000000 (found {tail})")
-
-
-def _moment(text: str) -> int:
-    try:
-        at = datetime.fromisoformat(text)
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise InvalidInput(f"since: an ISO-8601 time (found {text!r})") from None
 
 
 def _state(word: str) -> JobState:
@@ -579,7 +469,16 @@ def _state(word: str) -> JobState:
         raise InvalidInput(f"state: no state {word!r}; known: {known}") from None
 
 
-def _starts(call: Call, parts: Parts, spec: JobSpec) -> str:
+def _would(call: Call, parts: Parts, spec: JobSpec, framework: str) -> DryRun:
     who = call.principal
-    now = parts.admit.could_start(spec, who.project_name, who.user_name)
-    return "now" if now else "waits for other jobs"
+
+    def why(other: JobSpec) -> str:
+        return parts.admit.would_wait(other, who.project_name, who.user_name)
+
+    sentence = why(spec)
+    return DryRun(
+        spec=spec, framework=framework, fits=True, sentence=sentence,
+        starts="waits for other jobs" if sentence else "now",
+        smaller=tuple(smaller(spec, lambda other: not why(other))) if sentence else (),
+        spellings=spellings(spec),
+    )  # fmt: skip

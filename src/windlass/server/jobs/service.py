@@ -9,30 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
-from sqlalchemy import (
-    BindParameter,
-    Connection,
-    Delete,
-    Select,
-    bindparam,
-    delete,
-    func,
-    select,
-    text,
-)
+from sqlalchemy import Connection, Select, bindparam, func, select, text
 
 from windlass.contracts import registry
-from windlass.core.access import Principal
+from windlass.core.access import Principal, Right
 from windlass.core.errors import (
     Ambiguous,
     BundleMissing,
     Conflict,
+    Forbidden,
+    Internal,
     InvalidInput,
     KeyReused,
     NeverFits,
@@ -42,16 +34,18 @@ from windlass.core.errors import (
 from windlass.core.explain import explain
 from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState
 from windlass.core.parameters import change_spec
-from windlass.server import feed
 from windlass.server.access.tables import projects, users
+from windlass.server.access.tenant import of_tenant
 from windlass.server.bundles.tables import bundles
+from windlass.server.checkpoints import starting
 from windlass.server.clock import stamp
 from windlass.server.events.tables import events
 from windlass.server.jobs import dependencies, gangs, moves, naming, views
 from windlass.server.jobs.fitting import Fitting
-from windlass.server.jobs.tables import attempts, checkpoints, idempotency, jobs, orders, workers
-from windlass.server.jobs.tables import dependencies as waits
+from windlass.server.jobs.tables import attempts, idempotency, jobs
+from windlass.server.limits import service as limits
 from windlass.server.queues import service as queues
+from windlass.server.secrets import service as secrets
 from windlass.server.store.metadata import JsonText
 from windlass.server.store.prepared import Prepared
 
@@ -60,13 +54,15 @@ _choose = random.Random()  # seeded by the system; names are no secrets
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _KEEP_KEY = Prepared(
     text(
-        "INSERT INTO idempotency (project_id, key, digest, status, answer, job_id)"
-        " VALUES (:project_id, :key, :digest, 201, :answer, :job_id)"
-        " ON CONFLICT (project_id, key) DO NOTHING"
+        "INSERT INTO idempotency (project_id, user_id, key, digest, status, answer, job_id)"
+        " VALUES (:project_id, :user_id, :key, :digest, 201, :answer, :job_id)"
+        " ON CONFLICT (project_id, user_id, key) DO NOTHING"
     )
 )
 _OF_KEY = select(idempotency.c.digest, idempotency.c.answer, idempotency.c.job_id).where(
-    idempotency.c.project_id == bindparam("project"), idempotency.c.key == bindparam("key")
+    idempotency.c.project_id == bindparam("project"),
+    idempotency.c.user_id == bindparam("user"),  # another's answer is another's
+    idempotency.c.key == bindparam("key"),
 )
 
 
@@ -104,11 +100,20 @@ def check(spec: JobSpec, fitting: Fitting | None) -> str:
         raise InvalidInput(f"roles: {'; '.join(wrong)}")
     if wrong := gangs.command_problems(framework, spec):
         raise InvalidInput(f"run: {'; '.join(wrong)}")
+    if wrong := gangs.loss_problems(framework, spec):
+        raise InvalidInput(
+            f"on_member_loss: continue: {'; '.join(wrong)}",
+            hint="leave it at restart: the gang starts again from its newest checkpoint. Scripts "
+            "of windlass.train (framework pytorch) and members that know nothing of each other "
+            "(framework python) can go on",
+        )
     if taken:
         raise InvalidInput(
-            f"environment.vars: {', '.join(taken)} set by the platform for framework {framework}",
+            f"environment: {', '.join(taken)} set by the platform for framework {framework}",
             hint="take them out: the script finds them in its environment",
         )
+    if twice := sorted(set(spec.environment.secrets) & set(spec.environment.vars)):
+        raise InvalidInput(f"environment: {', '.join(twice)} is both a variable and a secret")
     why = fitting.never(spec) if fitting is not None else None
     if why is not None:
         raise NeverFits(
@@ -120,19 +125,9 @@ def check(spec: JobSpec, fitting: Fitting | None) -> str:
 def not_yet(spec: JobSpec) -> list[str]:
     """Fields of the job file that are set, understood, and not carried out yet."""
     asked = {
-        "engine": spec.engine not in (None, "local"),
-        "code.git": spec.code.git is not None,
-        "environment.image": spec.environment.image is not None,
-        "environment.secrets": bool(spec.environment.secrets),
         "data": bool(spec.data),
         "outputs.checkpoints": spec.outputs.checkpoints is not None,
         "outputs.models": bool(spec.outputs.models),
-        "metrics.goal": spec.metrics.goal is not None,
-        "metrics.parse": bool(spec.metrics.parse),
-        "limits.cost": spec.limits.cost is not None,
-        "on_member_loss: continue": spec.on_member_loss == "continue",
-        "isolation.level": spec.isolation.level > 0,
-        "isolation.network": spec.isolation.network != "host",
         "notify": bool(spec.notify.on or spec.notify.to),
     }
     return [field for field, is_set in asked.items() if is_set]
@@ -148,9 +143,15 @@ def submit(
     digest: str,
     now_ms: int,
     rerun_of: str | None = None,
+    start: starting.Start | None = None,
 ) -> Accepted:
-    """Raises KeyReused, BundleMissing. The key goes first, with the answer to come: if it is
-    there already, that is what is answered."""
+    """Raises KeyReused, LimitExceeded, BundleMissing. The key goes first, with the answer to
+    come: if it is there already, that is what is answered. `start`: what `spec.start_from` was
+    found to be (`starting.prepare`)."""
+    if start is not None:
+        spec = start.in_spec(spec)
+    elif spec.start_from is not None:
+        raise Internal("start_from was not looked up")
     job_id = uuid4().hex
     after = [_dependency(conn, who, ref) for ref in spec.after]
     held = _held_for(spec, after, now_ms)
@@ -176,11 +177,13 @@ def submit(
     answer = views.new_job(row, who, spec).model_dump_json()
     if key is not None:
         kept = {
-            "project_id": who.project_id, "key": key, "digest": digest, "answer": answer,
-            "job_id": job_id,
+            "project_id": who.project_id, "user_id": who.user_id, "key": key, "digest": digest,
+            "answer": answer, "job_id": job_id,
         }  # fmt: skip
         if _KEEP_KEY.run(conn, kept).rowcount != 1:
             return replayed(conn, who, key, digest)
+    secrets.require(conn, who, spec.environment.secrets)
+    limits.hold_to(conn, who, spec.work)
     queues.require(conn, spec.queue.name)
     bundle = spec.code.bundle
     if bundle is not None and not _bundle_complete(conn, who, bundle):
@@ -189,8 +192,12 @@ def submit(
             hint="upload it, then submit again",
             digest=bundle,
         )
+    if spec.project is None:  # whoever reads it later, a worker too, finds it there
+        spec = spec.model_copy(update={"project": who.project_name})
     moves.create(conn, {**row, "spec": JsonText(spec.model_dump_json())})
     dependencies.write(conn, job_id, after)
+    if start is not None:
+        starting.hold(conn, job_id, start)
     return Accepted(job_id, answer, new=True)
 
 
@@ -216,7 +223,8 @@ def _held_for(spec: JobSpec, after: Sequence[dependencies.After], now_ms: int) -
 
 def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Accepted:
     """The first answer to a key that is known."""
-    known = conn.execute(_OF_KEY, {"project": who.project_id, "key": key}).mappings().first()
+    asked = {"project": who.project_id, "user": who.user_id, "key": key}
+    known = conn.execute(_OF_KEY, asked).mappings().first()
     if known is None:  # PostgreSQL: it went, with its job, a moment ago
         raise Unavailable(f"the idempotency key {key!r} is being removed", retry_after_seconds=1)
     if known["digest"] != digest:
@@ -228,7 +236,8 @@ def replayed(conn: Connection, who: Principal, key: str, digest: str) -> Accepte
     return Accepted(known["job_id"], answer, new=False)  # to the byte as it was first given
 
 
-def _joined() -> Select[Any]:
+def joined() -> Select[Any]:
+    """Jobs with what a view of them needs."""
     return (
         select(
             jobs,
@@ -246,15 +255,15 @@ def _joined() -> Select[Any]:
 
 def find(conn: Connection, who: Principal, ref: str) -> Row:
     """By id, by a unique prefix of an id, or by name (the newest), in the caller's project."""
-    mine = jobs.c.project_id == who.project_id
+    mine = of_tenant(jobs.c.project_id, who)
     hexadecimal = all(char in "0123456789abcdef" for char in ref)
     if hexadecimal and len(ref) == 32:
-        row = conn.execute(_joined().where(jobs.c.id == ref, mine)).mappings().first()
+        row = conn.execute(joined().where(jobs.c.id == ref, mine)).mappings().first()
         if row is not None:
             return dict(row)
     named = (
         conn.execute(
-            _joined().where(mine, jobs.c.name == ref).order_by(jobs.c.number.desc()).limit(1)
+            joined().where(mine, jobs.c.name == ref).order_by(jobs.c.number.desc()).limit(1)
         )
         .mappings()
         .first()
@@ -264,7 +273,7 @@ def find(conn: Connection, who: Principal, ref: str) -> Row:
     if hexadecimal and 4 <= len(ref) < 32:
         upper = ref + "g"
         rows = (
-            conn.execute(_joined().where(jobs.c.id >= ref, jobs.c.id < upper, mine).limit(5))
+            conn.execute(joined().where(jobs.c.id >= ref, jobs.c.id < upper, mine).limit(5))
             .mappings()
             .all()
         )
@@ -276,38 +285,25 @@ def find(conn: Connection, who: Principal, ref: str) -> Row:
     raise NotFound(f"no job {ref!r}", hint="`windlass ps -a` lists the jobs there are")
 
 
-def listing(
-    conn: Connection,
-    who: Principal,
-    *,
-    states: Sequence[JobState],
-    name: str | None,
-    user: str | None,
-    before: int | None,
-    limit: int,
-) -> tuple[list[Row], int | None]:
-    """Newest first; the second value is the cursor of the next page."""
-    query = _joined().where(jobs.c.project_id == who.project_id)
-    if states:
-        query = query.where(jobs.c.state.in_([state.value for state in states]))
-    if name is not None:
-        query = query.where(jobs.c.name == name)
-    if user is not None:
-        query = query.where(users.c.name == user)
-    if before is not None:
-        query = query.where(jobs.c.number < before)
-    rows = [
-        dict(row)
-        for row in conn.execute(query.order_by(jobs.c.number.desc()).limit(limit + 1)).mappings()
-    ]
-    return rows[:limit], (rows[limit - 1]["number"] if len(rows) > limit else None)
+def find_to_change(
+    conn: Connection, who: Principal, ref: str, anybodys: Right = Right.JOB_WRITE_ANY
+) -> Row:
+    """As `find`; Forbidden for another user's job, unless the caller may change anybody's."""
+    found = find(conn, who, ref)
+    if found["user_id"] != who.user_id and not who.may(anybodys):
+        raise Forbidden(
+            f"job {found['name']} is {found['user']}'s: a member changes its own jobs only",
+            hint="ask its owner, or a maintainer of the project",
+            right=str(anybodys),
+        )
+    return found
 
 
 def counts(conn: Connection, who: Principal) -> dict[str, int]:
     """How many unfinished jobs are in each state."""
     rows = conn.execute(
         select(jobs.c.state, func.count())
-        .where(jobs.c.project_id == who.project_id, jobs.c.state.not_in(sorted(TERMINAL)))
+        .where(of_tenant(jobs.c.project_id, who), jobs.c.state.not_in(sorted(TERMINAL)))
         .group_by(jobs.c.state)
     )
     return {state: int(count) for state, count in rows}
@@ -330,15 +326,6 @@ def events_of(conn: Connection, job_id: str, after: int, limit: int = 1000) -> l
     return [dict(row) for row in rows.mappings()]
 
 
-def checkpoints_of(conn: Connection, job_id: str) -> list[Row]:
-    rows = conn.execute(
-        select(checkpoints)
-        .where(checkpoints.c.job_id == job_id)
-        .order_by(checkpoints.c.attempt.desc(), checkpoints.c.step.desc())
-    )
-    return [dict(row) for row in rows.mappings()]
-
-
 def wish(
     conn: Connection,
     who: Principal,
@@ -350,7 +337,7 @@ def wish(
     at_once: bool = False,
 ) -> Row:
     """Write down what is wanted; the owner of the job's state carries it out."""
-    found = find(conn, who, ref)
+    found = find_to_change(conn, who, ref)
     job = moves.load(conn, found["id"])
     state = JobState(job["state"])
     if state in TERMINAL:
@@ -378,6 +365,11 @@ def changed(spec: JobSpec, params: Row, changes: Row) -> JobSpec:
     """The spec of a rerun: parameters and any field replaced, then checked like a new one."""
     raw = spec.model_dump(mode="json")
     raw.pop("workers")  # the roles say it
+    code = changes.get("code")
+    if isinstance(code, dict) and code.keys() & {"git", "ref"}:
+        raw["code"]["commit"] = None  # another place: what was found at the old one is past
+        if code.get("git"):
+            raw["code"] |= {"bundle": None, "ignore": []}
     _merge(raw, changes)
     for name, value in params.items():
         if name in raw["params"]:
@@ -390,52 +382,8 @@ def changed(spec: JobSpec, params: Row, changes: Row) -> JobSpec:
         raise explain(err.errors(), JobSpec) from err
 
 
-def removable(conn: Connection, job_id: str) -> list[str]:
-    """The attempts of a finished job, whose files go before its rows do: rows without files can
-    be removed again, files without rows would stay for ever. Raises NotFound, Conflict."""
-    job = conn.execute(select(jobs.c.name, jobs.c.state).where(jobs.c.id == job_id)).first()
-    if job is None:
-        raise NotFound(f"no job {job_id}")
-    if JobState(job.state) not in TERMINAL:
-        raise Conflict(
-            f"job {job.name} is {job.state}", hint=f"stop it first: windlass stop {job.name}"
-        )
-    return list(conn.execute(select(attempts.c.id).where(attempts.c.job_id == job_id)).scalars())
-
-
-def remove(conn: Connection, job_id: str, now_ms: int) -> None:
-    """Take a finished job out, its files being gone. Finished is for ever: no lock is needed."""
-    removable(conn, job_id)
-    remove_rows(conn, [job_id], now_ms)
-
-
-def remove_rows(conn: Connection, job_ids: Sequence[str], now_ms: int) -> None:
-    """Every row of these jobs, children first. Their events go with them, so one of no job's
-    own says that they are gone: who has not heard of their end would keep their place for ever."""
-    for statement in _REMOVE:
-        conn.execute(statement, {"ids": list(job_ids)})
-    for job_id in job_ids:
-        feed.append(
-            conn, job_id=None, project_id="", seq=0, attempt=None, kind="removed", at_ms=now_ms,
-            state=None, reason="", data={"job": job_id},
-        )  # fmt: skip
-
-
-def _removing() -> Iterator[Delete]:
-    ids: BindParameter[Any] = bindparam("ids", expanding=True)
-    of_attempts = select(attempts.c.id).where(attempts.c.job_id.in_(ids))
-    for table in (orders, workers):
-        yield delete(table).where(table.c.attempt_id.in_(of_attempts))
-    for child in (attempts, checkpoints, waits, idempotency, events):
-        yield delete(child).where(child.c.job_id.in_(ids))
-    yield delete(jobs).where(jobs.c.id.in_(ids))
-
-
-_REMOVE = tuple(_removing())
-
-
 def _variables(spec: JobSpec) -> set[str]:
-    return set(spec.environment.vars) | {
+    return {*spec.environment.vars, *spec.environment.secrets} | {
         name for role in spec.roles.values() for name in role.vars
     }
 
@@ -443,7 +391,7 @@ def _variables(spec: JobSpec) -> set[str]:
 def _bundle_complete(conn: Connection, who: Principal, digest: str) -> bool:
     complete = conn.execute(
         select(bundles.c.complete).where(
-            bundles.c.digest == digest, bundles.c.project_id == who.project_id
+            bundles.c.digest == digest, of_tenant(bundles.c.project_id, who)
         )
     ).scalar()
     return bool(complete)

@@ -9,7 +9,7 @@ attempt's output. A slow reader slows only itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -19,7 +19,6 @@ from windlass.core.access import CallerKind, Principal
 from windlass.core.errors import InvalidInput, NotFound
 from windlass.core.jobs import TERMINAL, JobState
 from windlass.core.strict import MAX_INT
-from windlass.server import feed as feeds
 from windlass.server import sse
 from windlass.server.clock import stamp
 from windlass.server.jobs import service, views
@@ -28,8 +27,11 @@ from windlass.server.logs import reader
 from windlass.server.logs.reader import Chunk, Tail
 from windlass.server.logs.watch import FolderWatch
 from windlass.server.parts import Parts
+from windlass.server.storage import catalogue as storage
 
-_ROOM = 64
+_ROOM = 8
+_BATCH = 8
+"""Blocks of at most 64 KiB: this much of the output is held for a reader who does not read."""
 _LOOK_SECONDS = 1.0
 _LONGEST_CURSOR = 5000
 
@@ -41,7 +43,7 @@ async def follow_job(
     *,
     since_ms: int | None = None,
     last: int | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """Bytes of the event stream, until the job is over and all its output was sent. Without a
     cursor it begins at the beginning, or, of the newest attempt's output, with what was written
     since or with the last lines of each rank; then what happened before is not told."""
@@ -101,6 +103,10 @@ class _Pump:
         self._queue = queue
         self._watch = FolderWatch()
         self._tail: Tail | None = None
+        self._told: dict[str, int] = {}
+        """By stream, how far it was put into the queue; the tail may have read on."""
+        self._order = asyncio.Lock()
+        """Held while one waits for room: a cursor never tells of what comes behind it."""
         self._fresh = True  # an event may have named a new attempt
         self._over = False
         self._progress: dict[str, Any] = {}
@@ -116,40 +122,55 @@ class _Pump:
             self._tail.positions = await asyncio.to_thread(
                 reader.starts, found, since_ms=since_ms, last=last
             )
+            self._told = dict(self._tail.positions)
 
     async def run(self) -> None:
         events = asyncio.create_task(self._events())
+        noticing = asyncio.create_task(self._notices())
         try:
             await self._output(events)
             await self._end()
         finally:
             events.cancel()
-            await asyncio.gather(events, return_exceptions=True)
+            noticing.cancel()
+            await asyncio.gather(events, noticing, return_exceptions=True)
             self._watch.close()
             await self._queue.put(None)
 
     async def _events(self) -> None:
         """The job's events after `seq`, first from the table, then as they come."""
         job_id, names = self._job["id"], {self._job["id"]: self._job["name"]}
-        start = await self._parts.store.read(feeds.last_position)
+        start = await self._parts.feed.last()
         old = await self._parts.store.read(
             lambda conn: service.events_of(conn, job_id, self._seq, limit=100_000)
         )
         for known in old:
             await self._event(known, names)
+        if JobState(self._job["state"]) in TERMINAL:  # the cursor may lie behind its last event
+            self._over = True
+            self._watch.poke()
         async with aclosing(self._parts.feed.follow(start, job_id=job_id)) as rows:
             async for row in rows:
                 if row.seq > self._seq:
                     await self._event(dict(row._mapping), names)
 
     async def _event(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
-        self._seq = row["seq"]
         view = views.event_view(row, names).model_dump(mode="json")
-        await self._queue.put(sse.message("event", view, self._cursor()))
+        async with self._order:
+            self._seq = row["seq"]
+            await self._queue.put(sse.message("event", view, self._cursor()))
         self._fresh = True
         if row["state"] in {state.value for state in TERMINAL}:
             self._over = True
         self._watch.poke()
+
+    async def _notices(self) -> None:
+        """That there are new points or samples to read: told once, and no cursor knows of it."""
+        follow = self._parts.pulse.follow(self._job["project_id"], self._job["id"])
+        async with aclosing(follow) as notices:
+            async for kind, data in notices:
+                async with self._order:
+                    await self._queue.put(sse.message(kind, data))
 
     async def _output(self, events: asyncio.Task[None]) -> None:
         while True:
@@ -184,7 +205,8 @@ class _Pump:
         if progress != self._progress and any(each is not None for each in progress.values()):
             self._progress = progress
             data = {"attempt": self._attempt, **progress}
-            await self._queue.put(sse.message("progress", data, self._cursor()))
+            async with self._order:
+                await self._queue.put(sse.message("progress", data, self._cursor()))
 
     async def _turn_to_newest(self) -> None:
         """Point the tail at the newest attempt, once all of the one before was sent."""
@@ -212,19 +234,22 @@ class _Pump:
             offsets = self._offsets if attempt["number"] == self._attempt else {}
             self._attempt = attempt["number"]
             nodes = sorted({placed["node"] for placed in attempt["placement"]})
-            self._tail = Tail(
-                [self._parts.settings.logs_of(attempt["id"], node) for node in nodes], offsets
-            )
+            folders = [self._parts.settings.logs_of(attempt["id"], node) for node in nodes]
+            for node, folder in zip(nodes, folders, strict=True):
+                await self._parts.shelf.bring(storage.logs_of(attempt["id"], node), folder)
+            self._tail = Tail(folders, offsets)
+            self._told = dict(self._tail.positions)
 
     async def _send_new(self) -> bool:
         if self._tail is None:
             return False
         for folder in self._tail.folders:
-            if not self._watch.add(folder):
-                self._watch.add(folder.parent)  # tells when `logs` is made
-        chunks = self._tail.read()
+            self._watch.add(folder)
+        chunks = self._tail.read(_BATCH)
         for chunk in chunks:
-            await self._queue.put(sse.message("log", self._log(chunk), self._cursor()))
+            async with self._order:
+                self._told[f"{chunk.rank}.{chunk.stream}"] = chunk.end
+                await self._queue.put(sse.message("log", self._log(chunk), self._cursor()))
         return bool(chunks)
 
     def _log(self, chunk: Chunk) -> dict[str, Any]:
@@ -239,7 +264,7 @@ class _Pump:
         }
 
     def _cursor(self) -> str:
-        places = self._tail.positions if self._tail is not None else self._offsets
+        places = self._told if self._tail is not None else self._offsets
         listed = ",".join(f"{name}={place}" for name, place in places.items())
         if len(listed) > _LONGEST_CURSOR:
             listed = ""  # a large gang: its output is told again, and the client knows what it has
@@ -255,4 +280,5 @@ class _Pump:
             return
         assert JobState(row["state"]) in TERMINAL
         view = views.job_view(row).model_dump(mode="json")
-        await self._queue.put(sse.message("end", view, self._cursor()))
+        async with self._order:
+            await self._queue.put(sse.message("end", view, self._cursor()))

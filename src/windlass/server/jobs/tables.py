@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from windlass.server.store.metadata import AutoNumber, Id, Json, Millis, metadata
 
-_UNFINISHED = text("state NOT IN ('succeeded', 'failed', 'cancelled')")
+UNFINISHED = text("state NOT IN ('succeeded', 'failed', 'cancelled')")
 
 jobs = Table(
     "jobs",
@@ -48,6 +48,8 @@ jobs = Table(
     Column("order_ms", Millis, nullable=False),
     Column("kind", String(20), nullable=False),  # train | notebook | serve
     Column("preemptions", Integer, nullable=False, default=0),
+    Column("promised", Json),  # {start_ms, nodes, made_ms}: what was last said of its start
+    Column("resized_ms", Millis),  # when it was last told to take other seats
     Column("members", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     Column("bundle", String(64)),
@@ -74,8 +76,8 @@ jobs = Table(
         "ix_jobs_unfinished",
         "state",
         "number",
-        sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
     ),
     Index(
         "ix_jobs_queue",
@@ -83,8 +85,16 @@ jobs = Table(
         "state",
         "priority",
         "order_ms",
-        sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
+    ),
+    Index(
+        "ix_jobs_live_of",  # what limits count
+        "project_id",
+        "user_id",
+        "kind",
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
     ),
     Index("ix_jobs_expires", "expires_ms"),
     Index("ix_jobs_bundle", "bundle"),
@@ -113,6 +123,7 @@ attempts = Table(
     Column("ending_ms", Millis),
     Column("grace_ms", Millis),
     Column("ending_outcome", String(20)),
+    Column("ending_wish", String(20)),  # the wish for whose sake it ends: who pays for its grace
     Column("deadline_ms", Millis),
     Column("over_ms", Millis),
     Column("exit_code", Integer),
@@ -146,6 +157,10 @@ workers = Table(
     Column("ended_ranks", Json),  # ranks that ended while others of this worker go on
     Column("hung_ms", Millis),  # when it last said that no rank of its node moves
     Column("record", Json),  # the exit record
+    # What its ranks have used so far, by its beats and its record (see server/usage).
+    Column("used_cpu", BigInteger, nullable=False, default=0),  # ms
+    Column("used_memory", BigInteger, nullable=False, default=0),  # MiB x ms
+    Column("peak_bytes", BigInteger, nullable=False, default=0),
 )
 
 orders = Table(
@@ -173,7 +188,38 @@ checkpoints = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("registered_ms", Millis, nullable=False),
     Column("bad", Text),  # why it is not used any more
+    Column("source", String(20), nullable=False, server_default="windlass"),  # | files
+    Column("ranks", Integer, nullable=False, server_default="0"),  # parts, one for each rank
+    Column("verified_ms", Millis),  # when all its digests last held
+    Column("removing_ms", Millis),  # from here on it is not there; its files go next
+    Column("removing_why", Text),
+    Index(
+        "ix_checkpoints_removing",
+        "removing_ms",
+        sqlite_where=text("removing_ms IS NOT NULL"),
+        postgresql_where=text("removing_ms IS NOT NULL"),
+    ),
 )
+
+starts = Table(
+    "starts",
+    metadata,
+    Column("job_id", Id, ForeignKey("jobs.id"), primary_key=True),
+    Column("kind", String(10), nullable=False),  # job | model
+    Column("resume", Integer, nullable=False),
+    Column("source_id", Id),  # the job; of a model's version, the job that made it
+    Column("source_name", String(300), nullable=False),  # as it was called then
+    Column("step", BigInteger),
+    Column("version", Integer),
+    Column("digest", String(64), nullable=False),
+    Column("path", String(1024)),  # of the job's checkpoint; NULL: none that could go
+    Column("root", Text),  # the folder its files lie in; NULL: they are the project's blobs
+    Column("name", String(300), nullable=False),  # what the worker lays it out as
+    Column("files", Json, nullable=False),  # [{path, bytes, digest}]
+    Column("lineage", Json, nullable=False),  # what that started from itself, [Origin]
+    Index("ix_starts_source", "source_id"),
+)
+"""What a job starts from. It does not go while the job that needs it is unfinished."""
 
 dependencies = Table(
     "dependencies",
@@ -189,6 +235,7 @@ idempotency = Table(
     "idempotency",
     metadata,
     Column("project_id", Id, primary_key=True),
+    Column("user_id", Id, primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("digest", String(64), nullable=False),
     Column("status", Integer, nullable=False),

@@ -13,6 +13,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, or_, select
 
 from windlass.core.access import CallerKind, Principal, rights_of
+from windlass.core.errors import Fenced
+from windlass.core.jobs import AttemptState
 from windlass.server.access.sealing import Sealer
 from windlass.server.access.service import new_token
 from windlass.server.jobs.tables import attempts, jobs
@@ -50,13 +52,22 @@ class AttemptTokens:
 
 
 def finder(store: Store) -> Callable[[str], Awaitable[Principal | None]]:
-    """Whom a token's hash stands for. An attempt that is over is found too, for its worker to be
-    told that it is fenced rather than unknown; what it may still do, the calls decide."""
+    """Whom a token's hash stands for. A worker is found after its attempt too, to be told that it
+    is fenced rather than unknown: every call of a worker looks at its fence. What user code may
+    do is spread over many calls, so it is refused here (Fenced), whatever it asks."""
 
     def look(conn: Connection, token_hash: str) -> Principal | None:
         row = (
             conn.execute(
-                select(attempts.c.id, attempts.c.job_id, attempts.c.worker_hash, jobs.c.project_id)
+                select(
+                    attempts.c.id,
+                    attempts.c.job_id,
+                    attempts.c.worker_hash,
+                    attempts.c.number,
+                    attempts.c.state,
+                    jobs.c.fence,
+                    jobs.c.project_id,
+                )
                 .join(jobs, jobs.c.id == attempts.c.job_id)
                 .where(
                     or_(attempts.c.worker_hash == token_hash, attempts.c.run_hash == token_hash)
@@ -68,6 +79,9 @@ def finder(store: Store) -> Callable[[str], Awaitable[Principal | None]]:
         if row is None:
             return None
         kind = CallerKind.WORKER if row["worker_hash"] == token_hash else CallerKind.RUN
+        over = row["state"] == AttemptState.OVER or row["number"] != row["fence"]
+        if over and kind is CallerKind.RUN:
+            raise Fenced(f"attempt {row['number']} is over: the newest is {row['fence']}")
         return Principal(
             kind=kind,
             project_id=row["project_id"],

@@ -15,11 +15,14 @@ from windlass.core.jobs import (
     JobSpec,
     JobState,
     JobView,
+    Origin,
     Outcome,
+    RankView,
 )
 from windlass.server.clock import iso, stamp
 
 Row = Mapping[str, Any]
+_YEAR_9999_MS = 253_370_764_800_000
 _BLANK = dict.fromkeys(
     ("engine", "started_ms", "ended_ms", "exit_code", "outcome", "step", "done", "total")
 )
@@ -70,15 +73,32 @@ def new_job(row: Row, who: Principal, spec: JobSpec) -> JobView:
     return job_view({**_BLANK, **row, **names})
 
 
-def job_detail(row: Row, attempts: Sequence[Row]) -> JobDetail:
+def job_detail(
+    row: Row,
+    attempts: Sequence[Row],
+    isolation: Mapping[str, Row] | None = None,
+    lineage: tuple[Origin, ...] = (),
+    ended: Sequence[Row] = (),
+) -> JobDetail:
+    """`ended`: how ranks of the newest attempt ended."""
+    newest = attempts[-1]["id"] if attempts else None
+    ranks = tuple(sorted((rank_view(each) for each in ended), key=lambda each: each.rank))
     return JobDetail.model_construct(
         **job_fields(row),
         spec=JobSpec.model_validate(row["spec"]),
-        attempts=tuple(attempt_view(attempt) for attempt in attempts),
+        attempts=tuple(
+            attempt_view(
+                attempt,
+                (isolation or {}).get(attempt["id"], {}),
+                ranks if attempt["id"] == newest else (),
+            )
+            for attempt in attempts
+        ),
+        lineage=lineage,
     )
 
 
-def attempt_view(row: Row) -> AttemptView:
+def attempt_view(row: Row, isolation: Row, ranks: tuple[RankView, ...] = ()) -> AttemptView:
     return AttemptView.model_construct(
         number=row["number"],
         state=AttemptState(row["state"]),
@@ -89,7 +109,29 @@ def attempt_view(row: Row) -> AttemptView:
         created=stamp(row["created_ms"]),
         started=iso(row["started_ms"]),
         ended=iso(row["over_ms"]),
+        isolation=dict(isolation),
+        ranks=ranks,
     )
+
+
+def rank_view(row: Row) -> RankView:
+    """From a worker's exit record, which any version of a worker may have written."""
+
+    def number(name: str) -> int | None:
+        found = row.get(name)
+        return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+    def time(name: str) -> str | None:
+        found = number(name)
+        return iso(found) if found is not None and 0 <= found < _YEAR_9999_MS else None
+
+    return RankView.model_construct(
+        rank=number("rank") or 0, role=str(row.get("role", "")), index=number("index") or 0,
+        local_rank=number("local_rank") or 0, node=row["node"], exit=number("exit"),
+        signal=number("signal"), oom=row.get("oom") is True,
+        ended_by=str(row.get("ended_by") or ""), restarts=number("restarts") or 0,
+        peak_bytes=number("peak_bytes"), started=time("started_ms"), ended=time("ended_ms"),
+    )  # fmt: skip
 
 
 def event_view(row: Row, names: Mapping[str, str]) -> EventView:

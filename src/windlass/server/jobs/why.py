@@ -12,6 +12,8 @@ from windlass.scheduler.events import Reason
 from windlass.server.clock import stamp
 
 Row = Mapping[str, Any]
+WORTH_TELLING = frozenset({"hung", "rank-lost", "rank-back"})
+"""Kinds of events that say why a job is as it is."""
 SILENT_MS = 60_000
 """A worker that has not been heard for this long is worth a word."""
 
@@ -21,6 +23,11 @@ class Why(Strict):
     name: str
     state: JobState
     sentence: str
+    code: str = ""
+    """The same for machines: why it waits, as the queue's line has it, or `backing-off`; of one
+    that has ended, its outcome."""
+    missing: dict[str, int] = {}
+    """What a waiting one lacks, as the queue's line has it."""
     evidence: tuple[str, ...] = ()
     next: str = ""
 
@@ -29,47 +36,63 @@ def why(
     job: Row,
     attempts: Sequence[Row],
     workers: Sequence[Row],
-    hung: Sequence[Row],
+    told: Sequence[Row],
     waiting: Reason | None,
     now_ms: int,
+    said: Mapping[str, str] | None = None,
 ) -> Why:
-    """`hung`: events that told of a hang in the newest attempt, newest last."""
+    """`told`: events of the newest attempt that its workers told (`WORTH_TELLING`), newest
+    last; `said`: what the engine says of workers that have not come, by node."""
+    hung = [event for event in told if event["kind"] == "hung"]
+    losses = [event for event in told if event["kind"] in ("rank-lost", "rank-back")]
     state = JobState(job["state"])
     last = attempts[-1] if attempts else None
     match state:
         case JobState.QUEUED:
-            told = _queued(job, last, waiting, now_ms)
+            answer = _queued(job, last, waiting, now_ms)
         case JobState.HELD:
-            told = job["reason"] or "held", [], f"windlass release {job['name']}"
+            answer = job["reason"] or "held", [], f"windlass release {job['name']}"
         case JobState.STARTING:
-            told = _starting(job, workers, now_ms)
+            answer = _starting(job, workers, said or {})
         case JobState.RUNNING:
-            told = _running(job, workers, hung, now_ms)
+            answer = _running(job, workers, hung, losses, now_ms)
         case JobState.STOPPING:
             left = _since(last["ending_ms"] if last else None, now_ms)
-            told = (
+            answer = (
                 f"stopping since {left}: {job['reason']}",
                 [],
                 f"windlass stop --now {job['name']}",
             )
         case JobState.SUCCEEDED:
-            told = "it succeeded", _story(attempts), ""
+            answer = "it succeeded", [*_story(attempts), *_lines(losses)], ""
         case JobState.CANCELLED:
-            told = (
+            answer = (
                 f"stopped: {job['reason'] or 'as wished'}",
                 _story(attempts),
                 f"windlass rerun {job['name']}",
             )
         case JobState.FAILED:
-            told = _failed(job, attempts)
-    sentence, evidence, following = told
+            answer = _failed(job, attempts)
+            answer[1].extend(_lines(losses))
+    sentence, evidence, following = answer
+    lacks = waiting if state is JobState.QUEUED else None
     return Why(
         job=job["id"], name=job["name"], state=state, sentence=sentence,
+        code=_code(job, state, waiting, now_ms), missing=dict(lacks.missing) if lacks else {},
         evidence=tuple(evidence), next=following,
     )  # fmt: skip
 
 
+def _code(job: Row, state: JobState, waiting: Reason | None, now_ms: int) -> str:
+    if state is not JobState.QUEUED:
+        return job["outcome"] or ""
+    if job["not_before_ms"] > now_ms:
+        return "backing-off"
+    return waiting.code if waiting else ""
+
+
 Told = tuple[str, list[str], str]
+_MOST_LINES = 10
 
 
 def _queued(job: Row, last: Row | None, waiting: Reason | None, now_ms: int) -> Told:
@@ -93,6 +116,7 @@ _NEXT = {
     "": "windlass queue show {queue} draws the line and what holds the resources",
     "paused": "windlass queue resume {queue}",
     "waiting-quota": "windlass quota show {project}",
+    "budget-spent": "windlass usage budget ls",
     "exceeds-max": "windlass rerun {name} with less, or windlass quota show {project}",
 }
 
@@ -114,19 +138,28 @@ def _starts(at_ms: int, now_ms: int) -> str:
     return f"it should start about {day}{at:%H:%M} UTC, in {span}"
 
 
-def _starting(job: Row, workers: Sequence[Row], now_ms: int) -> Told:
+def _starting(job: Row, workers: Sequence[Row], said: Mapping[str, str]) -> Told:
     missing = [worker["node"] for worker in workers if not worker["registered_ms"]]
     if missing:
         there = len(workers) - len(missing)
+        fetches = ": the code is being fetched" if _fetches(job) else ""
+        first = next((f": {said[node]}" for node in missing if node in said), fetches)
         return (
             f"starting: {there} of {len(workers)} workers are there, "
-            f"waiting for {', '.join(missing)}",
-            [], "windlass events " + job["name"],
+            f"waiting for {', '.join(missing)}{first}",
+            [f"{node}: {words}" for node, words in said.items()][:_MOST_LINES],
+            "windlass events " + job["name"],
         )  # fmt: skip
     return "starting: the gang is whole, its ranks are being started", [], ""
 
 
-def _running(job: Row, workers: Sequence[Row], hung: Sequence[Row], now_ms: int) -> Told:
+def _fetches(job: Row) -> bool:
+    return bool(((job.get("spec") or {}).get("code") or {}).get("git"))
+
+
+def _running(
+    job: Row, workers: Sequence[Row], hung: Sequence[Row], losses: Sequence[Row], now_ms: int
+) -> Told:
     silent = [
         f"node {worker['node']} was last heard {_since(worker['beat_ms'], now_ms)} ago"
         for worker in workers
@@ -145,7 +178,28 @@ def _running(job: Row, workers: Sequence[Row], hung: Sequence[Row], now_ms: int)
     if silent:
         return "running, but a worker is silent", silent, "windlass doctor"
     step = f", at step {job['step']}" if job["step"] is not None else ""
-    return f"running{step}", [], f"windlass logs -f {job['name']}"
+    away = _away(losses)
+    without = f", without {', '.join(away)}" if away else ""
+    return f"running{step}{without}", _lines(losses), f"windlass logs -f {job['name']}"
+
+
+def _away(losses: Sequence[Row]) -> list[str]:
+    """Ranks and nodes that were lost and are not back."""
+    last: dict[str, bool] = {}
+    for event in losses:
+        data = event["data"]
+        name = (
+            f"{data['role']}-{data['index']}-{data.get('local_rank', 0)}"
+            if "role" in data
+            else f"node {data.get('node')}"
+        )
+        last[name] = event["kind"] == "rank-lost"
+    return [name for name, lost in last.items() if lost]
+
+
+def _lines(losses: Sequence[Row]) -> list[str]:
+    """The newest of them."""
+    return [str(event["reason"]) for event in losses[-_MOST_LINES:]]
 
 
 def _failed(job: Row, attempts: Sequence[Row]) -> Told:
@@ -153,7 +207,7 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
     evidence: list[str] = []
     following = f"windlass logs {job['name']}"
     failure = (last["failure"] if last else None) or {}
-    if failure:
+    if failure and "advice" not in failure:
         who = f"{failure.get('role')}-{failure.get('index')}"
         how = (
             f"signal {failure['signal']}"
@@ -172,7 +226,14 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
     if last and last["outcome"] == Outcome.OOM:
         following = f"windlass rerun {job['name']} --memory with more"
     if last and last["outcome"] == Outcome.REFUSED:
-        following = f"windlass show {job['name']}: check the command, the code and the environment"
+        following = str(
+            failure.get("advice")
+            or f"windlass show {job['name']}: check the command, the code and the environment"
+        )
+    if _fetches(job):
+        code = job["spec"]["code"]
+        at = code.get("commit") or code.get("ref") or "its default branch"
+        evidence.append(f"code: {code['git']} at {at[:12] if code.get('commit') else at}")
     evidence += _story(attempts[:-1])
     return job["reason"] or "it failed", evidence, following
 

@@ -6,12 +6,15 @@ Retries of a worker are safe by its `seq`, by offsets and by first-record-stands
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path as Folder
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import FileResponse
 from pydantic import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from windlass.core.access import Right
 from windlass.core.errors import Fenced, InvalidInput, NotFound
@@ -19,6 +22,7 @@ from windlass.core.reports import (
     Beat,
     CheckpointNote,
     Ended,
+    Fetched,
     OrderAnswer,
     Register,
     SpoolLines,
@@ -26,14 +30,22 @@ from windlass.core.reports import (
 )
 from windlass.core.strict import Strict
 from windlass.server.access.calls import Call
+from windlass.server.access.tables import users
 from windlass.server.bundles import service as bundle_service
+from windlass.server.checkpoints import files as files_on_disk
+from windlass.server.checkpoints import starting
 from windlass.server.http.body import json_body
+from windlass.server.http.download import download
 from windlass.server.http.marks import require
 from windlass.server.http.openapi import OCTETS, answers
 from windlass.server.http.query import QueryLine, WholeNumber
 from windlass.server.jobs import orders, reports
 from windlass.server.parts import Parts, Wired
+from windlass.server.runs import jobs as runs_of_jobs
 from windlass.server.runs import service as runs
+from windlass.server.runs import system
+from windlass.server.secrets import service as secrets
+from windlass.server.storage.reading import OpenFile, Source
 
 router = APIRouter(prefix="/api/v1", tags=["worker"])
 Worker = Annotated[Call, Depends(require(Right.WORKER))]
@@ -52,6 +64,16 @@ class Orders(Strict):
 
 class Done(Strict):
     pass
+
+
+class Taken(Strict):
+    managed: bool = True
+    """Old ones are removed by the server, not by the writer."""
+
+
+class Agreed(Strict):
+    commit: str
+    """The one that the job runs: what was reported first."""
 
 
 class Offset(Strict):
@@ -80,19 +102,60 @@ async def bundle(call: Worker, parts: Wired) -> BundleFiles:
 
 @router.get("/worker/blobs/{digest}", response_class=FileResponse, responses=answers(OCTETS))
 async def blob(
-    call: Worker, parts: Wired, digest: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-) -> FileResponse:
-    """A blob of this attempt's own bundle."""
+    call: Worker,
+    parts: Wired,
+    request: Request,
+    digest: Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")],
+) -> Response:
+    """A blob of this attempt's own bundle, or a file of what its job starts from."""
 
-    def look(conn: Connection) -> bool:
+    def look(conn: Connection) -> tuple[str | None, str] | None:
         job, _ = orders.current(conn, call.principal.attempt_id or "")
-        files = bundle_service.files_of(conn, job["project_id"], job["bundle"] or "")
-        return any(file["digest"] == digest for file in files)
+        if job["bundle"] is not None:
+            files = bundle_service.files_of(conn, job["project_id"], job["bundle"])
+            if any(file["digest"] == digest for file in files):
+                return None, ""
+        return starting.file_of(conn, job["id"], digest)
 
-    path = parts.blobs.path(digest)
-    if not await parts.store.read(look) or not path.is_file():
-        raise NotFound(f"this job's bundle has no blob {digest[:12]}")
-    return FileResponse(path, media_type="application/octet-stream")
+    found = await parts.store.read(look)
+    root, inner = found or (None, "")
+    source: Source
+    if root is not None:
+        name = inner.rpartition("/")[2]
+        try:
+            parted = inner.split("/")
+            opened = await asyncio.to_thread(files_on_disk.open_inside, Folder(root), parted)
+            source = OpenFile(opened)
+        except NotFound:
+            source = await _from_storage(parts, call.principal.job_id or "", digest)
+        return download(request, source, digest, source.size, name)
+    blobs = parts.blobs.of(call.principal.project_id)
+    path = blobs.path(digest)
+    if found is not None and path.is_file():
+        return FileResponse(path, media_type="application/octet-stream")
+    if found is None or not parts.shelf.used:
+        raise NotFound(f"neither this job's code nor what it starts from has {digest[:12]}")
+    source = await blobs.open(digest)
+    return download(request, source, digest, source.size, digest)
+
+
+async def _from_storage(parts: Parts, job_id: str, digest: str) -> Source:
+    """A file of the job that this one starts from."""
+    source_id = await parts.store.read(lambda conn: starting.source_of(conn, job_id))
+    if source_id is None:
+        raise NotFound(f"what this job starts from is not here: {digest[:12]}")
+    return await parts.shelf.of_job(source_id, digest)
+
+
+@router.post("/worker/code", response_model=Agreed)
+async def fetched(
+    call: Worker, parts: Wired, body: Annotated[Fetched, Depends(json_body(Fetched))]
+) -> Agreed:
+    """A worker has fetched the code from its repository; answers with the job's commit."""
+    now = parts.clock.now_ms()
+    commit = await parts.store.write(lambda conn: reports.fetched(conn, call.principal, body, now))
+    parts.hub.poke("feed", "job:" + (call.principal.job_id or ""))
+    return Agreed(commit=commit)
 
 
 @router.post("/worker/register", response_model=Whole)
@@ -109,6 +172,7 @@ async def register(
     found = await parts.store.write(write)
     parts.reconcile.hint(call.principal.job_id or "")
     if found is not None:
+        await _begin_run(parts, found[0])
         parts.hub.poke("whole:" + (call.principal.attempt_id or ""))
     return _whole(parts, found)
 
@@ -145,8 +209,17 @@ async def beat(
     """A sign of life, with what the ranks use and what the worker noticed."""
     now = parts.clock.now_ms()
     look = await parts.store.write(lambda conn: reports.beat(conn, call.principal, body, now))
+    minutes = body.usage.get("minutes")
+    if isinstance(minutes, list) and minutes:
+        job_id = call.principal.job_id or ""
+        await parts.tracking.write(
+            lambda conn: system.keep(conn, job_id, body.attempt, minutes[:1000])
+        )
+        parts.pulse.used(call.principal.project_id, job_id)
     if look:
         parts.reconcile.hint(call.principal.job_id or "")
+    if any(note.get("kind") == "checkpoint" for note in body.notes):
+        parts.cleaning.hint(call.principal.job_id or "")
     return Orders()
 
 
@@ -216,11 +289,16 @@ async def spool(
                 continue  # user code wrote it: not ours to fail on
 
     await parts.store.write(control)
+    if batch.checkpoints:
+        parts.cleaning.hint(job_id)
     await parts.tracking.write(
         lambda conn: runs.keep(
             conn, batch, job_id=job_id, attempt=body.attempt, rank=body.rank, end=end
         )
     )
+    parts.cleaning.measured(job_id)
+    if batch.points:
+        parts.pulse.logged(who.project_id, job_id)
     return Offset(offset=end)
 
 
@@ -229,27 +307,49 @@ async def ended(
     call: Worker, parts: Wired, body: Annotated[Ended, Depends(json_body(Ended))]
 ) -> Done:
     """The exit record of a node: nothing of the attempt runs there any more."""
-    await parts.store.write(lambda conn: reports.ended(conn, call.principal, body))
+    now = parts.clock.now_ms()
+    await parts.store.write(lambda conn: reports.ended(conn, call.principal, body, now))
     parts.reconcile.hint(call.principal.job_id or "")
     return Done()
 
 
-@router.post("/run/checkpoints", response_model=Done)
+@router.post("/run/checkpoints", response_model=Taken)
 async def checkpoint(
     call: Run, parts: Wired, body: Annotated[CheckpointNote, Depends(json_body(CheckpointNote))]
-) -> Done:
+) -> Taken:
     """Register a checkpoint of this attempt: from here on a restart resumes from it."""
     now = parts.clock.now_ms()
     await parts.store.write(lambda conn: reports.keep_checkpoint(conn, call.principal, body, now))
-    return Done()
+    parts.cleaning.hint(call.principal.job_id or "")
+    return Taken()
+
+
+async def _begin_run(parts: Parts, job: Mapping[str, Any]) -> None:
+    """The job's run is there before its script asks for it. Who registers last does it; a repeat
+    changes nothing."""
+    user = await parts.store.read(
+        lambda conn: conn.execute(
+            select(users.c.name).where(users.c.id == job["user_id"])
+        ).scalar()
+    )
+    given = (job["spec"].get("environment") or {}).get("vars") or {}
+    experiment = str(given.get("MLFLOW_EXPERIMENT_NAME", ""))
+    now = parts.clock.now_ms()
+    await parts.tracking.write(
+        lambda conn: runs_of_jobs.begin(
+            conn, job, user=user or "", experiment=experiment, now_ms=now
+        )
+    )
 
 
 def _whole(parts: Parts, found: Any) -> Whole:
     if found is None:
         return Whole(whole=False)
     _, attempt, answer = found
+    answer["secrets"] = secrets.opened(parts.access.sealer, answer.pop("sealed"))
     answer["tracking_token"] = parts.tokens.run_token(attempt)
     answer["url"] = parts.settings.url
+    answer["now_ms"] = parts.clock.now_ms()
     return Whole(whole=True, rendezvous=answer)
 
 

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from windlass.patterns.automaton import Automaton
+
 _SEGMENT = re.compile(r"^(?P<rank>.+)\.(?P<stream>out|err)\.(?P<number>[0-9]{6,})\.log$")
 _RECORD = struct.Struct("<QQQ")
 _CHUNK = 64 * 1024
@@ -82,7 +84,7 @@ def lines(
     wanted: Sequence[Stream],
     *,
     since_ms: int = 0,
-    pattern: re.Pattern[str] | None = None,
+    pattern: Automaton | None = None,
     last: int | None = None,
 ) -> Iterator[Line]:
     """The lines of several streams in order of time; `last` keeps only the newest."""

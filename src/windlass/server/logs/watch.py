@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-_MODIFY, _CREATE, _MOVED_TO = 0x2, 0x100, 0x80
+_MODIFY, _CREATE, _MOVED_TO, _ONCE = 0x2, 0x100, 0x80, 0x80000000
 _POLL_SECONDS = 0.2
 
 
@@ -26,18 +26,31 @@ class FolderWatch:
             asyncio.get_running_loop().add_reader(self._fd, self._read)
 
     def add(self, folder: Path) -> bool:
-        """Watch a folder too; False when it is not there (yet)."""
+        """Watch a folder too. False when it is not there yet: then `wait` wakes once something
+        comes where it, or the first folder above it that is missing too, is to be."""
         if folder in self._watched:
             return True
-        if self._fd >= 0:
-            mask = _MODIFY | _CREATE | _MOVED_TO
-            if _libc().inotify_add_watch(self._fd, os.fsencode(folder), mask) < 0:
+        if not self._watch(folder, _MODIFY | _CREATE | _MOVED_TO):
+            if not self._await(folder):
                 return False
-        elif not folder.is_dir():
-            return False
+            return self.add(folder)  # it came meanwhile
         self._watched.add(folder)
         self._changed.set()
         return True
+
+    def _await(self, folder: Path) -> bool:
+        """Whether it has come. Only for once: what is above it changes for others too."""
+        for missing, above in zip((folder, *folder.parents), folder.parents, strict=False):
+            if self._watch(above, _CREATE | _MOVED_TO | _ONCE):
+                if not missing.is_dir():
+                    return False
+                return missing == folder or self._await(folder)
+        return False
+
+    def _watch(self, folder: Path, mask: int) -> bool:
+        if self._fd >= 0:
+            return int(_libc().inotify_add_watch(self._fd, os.fsencode(folder), mask)) >= 0
+        return folder.is_dir()
 
     async def wait(self, seconds: float) -> None:
         """Until something was written, at most so long."""

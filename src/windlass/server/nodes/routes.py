@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from sqlalchemy import Connection, select
 
-from windlass.core.access import Right
-from windlass.core.jobs import LIVE
+from windlass.core.access import Principal, Right
+from windlass.core.jobs import LIVE, JobSpec
 from windlass.core.resources import Resources
 from windlass.core.strict import Strict
 from windlass.server.access.calls import Call
 from windlass.server.http.marks import require
 from windlass.server.jobs.tables import attempts, jobs
-from windlass.server.nodes import service
+from windlass.server.nodes import devices, service
 from windlass.server.parts import Parts, Wired
+from windlass.server.runs import system
 
 router = APIRouter(prefix="/api/v1/nodes", tags=["nodes"])
+MOST_JOBS = 200
+"""Whose samples are looked at; the newest ones."""
 
 
 class NodeJob(Strict):
-    id: str
-    name: str
+    id: str | None
+    """None, as is the name: a job of another project."""
+    name: str | None
     members: int
+
+
+class NodeGpu(Strict):
+    id: str
+    jobs: tuple[NodeJob, ...]
+    """Those that have it; several where it is shared."""
+    percent: float | None = None
+    """How busy it was last seen; None, as all below: nobody looked, or it does not tell."""
+    memory_bytes: float | None = None
+    watts: float | None = None
+    celsius: float | None = None
 
 
 class NodeView(Strict):
@@ -38,7 +54,14 @@ class NodeView(Strict):
     rack: str
     block: str
     pool: str
+    labels: tuple[str, ...]
+    isolation: dict[str, str]
     jobs: tuple[NodeJob, ...]
+    gpus: tuple[NodeGpu, ...]
+    """One for each device."""
+    used: dict[str, float]
+    """What the whole machine was last seen using (`node_cpu_percent` of one CPU,
+    `node_memory_bytes` …), where a job runs there."""
 
 
 class NodePage(Strict):
@@ -50,12 +73,33 @@ async def listing(
     call: Annotated[Call, Depends(require(Right.NODE_READ))], parts: Wired
 ) -> NodePage:
     """Where gangs run: what each node offers, what is free, and the jobs on it."""
-    return NodePage.model_construct(items=await every_node(parts))
+    return NodePage.model_construct(items=await every_node(parts, call.principal, samples=True))
 
 
-async def every_node(parts: Parts) -> tuple[NodeView, ...]:
-    rows, on = await parts.store.read(_look)
+async def every_node(
+    parts: Parts, who: Principal, *, samples: bool = False
+) -> tuple[NodeView, ...]:
+    """The nodes as this caller sees them: jobs of other projects without name, unless it may
+    change queues and so sees every line. `samples`: with what was last seen of their devices."""
+    rows, live = await parts.store.read(_look)
+    sampled: Mapping[str, devices.Values] = {}
+    if samples:
+        sampled = await parts.tracking.read(lambda conn: _sampled(conn, live))
     free = parts.admit.free()
+    known = devices.devices(live, sampled)
+
+    def shown(job: devices.Live, node: str) -> NodeJob:
+        mine = job.project_id == who.project_id or who.may(Right.QUEUE_WRITE)
+        members = sum(placed["node"] == node for placed in job.placement)
+        return NodeJob(
+            id=job.job_id if mine else None, name=job.name if mine else None, members=members
+        )
+
+    def gpu(node: str, name: str) -> NodeGpu:
+        found = known.get((node, name), devices.Device((), {}))
+        jobs_on = tuple(shown(job, node) for job in found.jobs)
+        return NodeGpu(id=name, jobs=jobs_on, **found.seen)
+
     return tuple(
         NodeView(
             name=row["name"],
@@ -69,21 +113,35 @@ async def every_node(parts: Parts) -> tuple[NodeView, ...]:
             rack=row["offer"].get("rack", ""),
             block=row["offer"].get("block", ""),
             pool=row["offer"].get("pool", ""),
-            jobs=tuple(on.get(row["name"], {}).values()),
+            labels=tuple(row["offer"].get("labels", ())),
+            isolation=row["offer"].get("isolation", {}),
+            jobs=tuple(shown(job, row["name"]) for job in live if _is_on(job, row["name"])),
+            gpus=tuple(gpu(row["name"], each) for each in row["offer"].get("gpu_ids", ())),
+            used=devices.of_node(live, sampled, row["name"]),
         )
         for row in rows
     )
 
 
-def _look(conn: Connection) -> tuple[list[dict[str, Any]], dict[str, dict[str, NodeJob]]]:
-    on: dict[str, dict[str, NodeJob]] = {}
+def _is_on(job: devices.Live, node: str) -> bool:
+    return any(placed["node"] == node for placed in job.placement)
+
+
+def _look(conn: Connection) -> tuple[list[dict[str, Any]], list[devices.Live]]:
     live = conn.execute(
-        select(jobs.c.id, jobs.c.name, attempts.c.placement)
+        select(jobs.c.id, jobs.c.name, jobs.c.project_id, jobs.c.spec, attempts.c.placement)
         .join(attempts, attempts.c.job_id == jobs.c.id)
         .where(attempts.c.number == jobs.c.fence, jobs.c.state.in_(sorted(LIVE)))
+        .order_by(jobs.c.number.desc())
     )
-    for job_id, name, placement in live:
-        for node in {placed["node"] for placed in placement}:
-            members = sum(placed["node"] == node for placed in placement)
-            on.setdefault(node, {})[job_id] = NodeJob(id=job_id, name=name, members=members)
-    return service.every(conn), on
+    found = [
+        devices.Live(job_id, name, project_id, JobSpec.model_validate(spec), placement)
+        for job_id, name, project_id, spec, placement in live
+    ]
+    return service.every(conn), found
+
+
+def _sampled(
+    conn: Connection, live: Sequence[devices.Live]
+) -> dict[str, dict[int, dict[str, float]]]:
+    return {job.job_id: system.last_values(conn, job.job_id) for job in live[:MOST_JOBS]}

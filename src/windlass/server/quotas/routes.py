@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Response
 from sqlalchemy import Connection
 
-from windlass.core.access import Right
+from windlass.core.access import Principal, Right
 from windlass.core.quotas import QuotaBody, QuotaFileBody, QuotaPage, QuotaView
 from windlass.server.access.calls import Call, spend
 from windlass.server.http.body import json_body
@@ -25,14 +25,17 @@ QuotaName = Annotated[ObjectName, Path(description="a project's or a cohort's na
 
 @router.get("", response_model=QuotaPage)
 async def listing(call: Read, parts: Wired) -> Any:
-    """Every quota, cohorts first, with what is in use."""
-    return _answer(await parts.store.read(service.page))
+    """The quota of the project and the cohorts it is in, with what is in use; for who sees all
+    projects every quota, cohorts first."""
+    seen = _seen_by(call.principal)
+    return _answer(await parts.store.read(lambda conn: service.page(conn, seen_by=seen)))
 
 
 @router.get("/{name}", response_model=QuotaView)
 async def show(call: Read, parts: Wired, name: QuotaName) -> Any:
     """One quota with what is in use."""
-    page = await parts.store.read(lambda conn: service.page(conn, name))
+    seen = _seen_by(call.principal)
+    page = await parts.store.read(lambda conn: service.page(conn, name, seen_by=seen))
     return _answer(page.items[0])
 
 
@@ -81,6 +84,12 @@ async def remove(call: Write, parts: Wired, name: QuotaName) -> Response:
 
     await parts.store.write(write)
     return Response(status_code=204)
+
+
+def _seen_by(who: Principal) -> str | None:
+    """The project whose quota, with what is above it, is all that this caller sees."""
+    every = who.may(Right.QUOTA_WRITE) or who.may(Right.USAGE_READ_ALL)
+    return None if every else who.project_name
 
 
 def _answer(found: QuotaPage | QuotaView) -> Response:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from windlass.core.errors import Conflict, InvalidInput, NotFound
 from windlass.core.jobs import LIVE, JobSpec
@@ -32,17 +32,19 @@ from windlass.server.clock import stamp
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes.tables import nodes
 from windlass.server.quotas.tables import changes, quotas
+from windlass.server.store.upsert import insert_for
 
 Row = dict[str, Any]
 _NAMED = 100
 """So many names at most stand in an event."""
-_LOCK = {
-    kind.dialect.name: kind.insert(changes)
-    .values(id=1, revision=0)
-    .on_conflict_do_update(index_elements=["id"], set_={"revision": changes.c.revision})
-    .returning(changes.c.revision)
-    for kind in (postgresql, sqlite)
-}
+
+
+@cache
+def _take(dialect: str) -> Any:
+    row = insert_for(dialect)(changes).values(id=1, revision=0)
+    return row.on_conflict_do_update(
+        index_elements=["id"], set_={"revision": changes.c.revision}
+    ).returning(changes.c.revision)
 
 
 def put(conn: Connection, name: str, body: QuotaBody, *, by: str, now_ms: int) -> None:
@@ -99,25 +101,42 @@ def remove(conn: Connection, name: str, *, by: str, now_ms: int) -> None:
 def find(conn: Connection, name: str) -> Row:
     row = conn.execute(select(quotas).where(quotas.c.name == name)).mappings().first()
     if row is None:
-        raise NotFound(f"no quota {name!r}", hint="`windlass quota ls` lists the quotas there are")
+        raise _unknown(name)
     return dict(row)
 
 
-def page(conn: Connection, name: str | None = None) -> QuotaPage:
-    """Every quota, cohorts first, with what is in use; or one alone. Raises NotFound."""
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"no quota {name!r}", hint="`windlass quota ls` lists the quotas there are")
+
+
+def _above(rows: Sequence[Row], project: str) -> set[str]:
+    """A project, and the cohorts that it belongs to."""
+    parents = {row["name"]: row["parent"] for row in rows}
+    found: set[str] = set()
+    name: str | None = project if project in parents else None
+    while name is not None and name not in found:
+        found.add(name)
+        name = parents.get(name)
+    return found
+
+
+def page(conn: Connection, name: str | None = None, *, seen_by: str | None = None) -> QuotaPage:
+    """Every quota, cohorts first, with what is in use; or one alone. Raises NotFound. `seen_by`:
+    only that project's and those of the cohorts that it is in."""
     query = select(quotas).order_by(quotas.c.cohort.desc(), quotas.c.name)
     rows = [dict(row) for row in conn.execute(query).mappings()]
-    if name is not None and not any(row["name"] == name for row in rows):
-        find(conn, name)
+    shown = {row["name"] for row in rows} if seen_by is None else _above(rows, seen_by)
+    if name is not None and name not in shown:
+        raise _unknown(name)
     used = _used(conn, rows)
-    there = set(conn.scalars(select(projects.c.name)))
+    there = set(conn.scalars(select(projects.c.name).where(projects.c.removed_ms.is_(None))))
     revision = conn.execute(select(changes.c.revision)).scalar() or 0
     return QuotaPage.model_construct(
         revision=revision,
         items=tuple(
             _view(row, used.get(row["name"], Counter()), there)
             for row in rows
-            if name in (None, row["name"])
+            if row["name"] in shown and name in (None, row["name"])
         ),
     )
 
@@ -172,7 +191,7 @@ def _used(conn: Connection, rows: Sequence[Row]) -> dict[str, Counter[str]]:
 
 def _lock(conn: Connection) -> int:
     """The revision of all quotas; nobody else changes one before this transaction ends."""
-    return int(conn.execute(_LOCK[conn.dialect.name]).scalar_one())
+    return int(conn.execute(_take(conn.dialect.name)).scalar_one())
 
 
 def _check_seen(revision: int, seen: int | None) -> None:

@@ -6,7 +6,7 @@ locks it first: a parent that goes while a child comes would leave a tree with a
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, Integer, String, Table, Text
 
 from windlass.server.store.metadata import Json, Millis, metadata
 
@@ -31,4 +31,12 @@ changes = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),  # one row: 1
     Column("revision", BigInteger, nullable=False),
+)
+
+recent_use = Table(
+    "recent_use",  # what decides between tenants whose shares are equal: see `jobs/lately`
+    metadata,
+    Column("tenant", String(255), primary_key=True),
+    Column("amount", Text, nullable=False),  # an integer of any length
+    Column("half_lives", BigInteger, nullable=False),
 )

@@ -1,21 +1,46 @@
-"""What ranks report through their spools: metrics, progress, checkpoints.
+"""What ranks report through their spools: metrics, parameters, tags, progress, checkpoints.
 
 Lines arrive with their offset in the rank's spool, so a batch that is sent twice is kept once.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 
-from windlass.server.runs.tables import points, spools
+from windlass.server.runs import caps, latest
+from windlass.server.runs.tables import (
+    blocks,
+    datasets,
+    logged_model_metrics,
+    logged_model_notes,
+    logged_models,
+    params,
+    points,
+    run_marks,
+    run_models,
+    spools,
+    system_minutes,
+    tags,
+)
+from windlass.server.runs.tables import latest as latest_rows
+from windlass.server.runs.tables import runs as run_rows
+from windlass.server.store.upsert import insert_of
 
 _MAX_KEY = 255
+_MAX_NAME = 250
+_MAX_PARAM = 6000
+_MAX_TAG = 8000
+_MAX_SOURCE = 120
+LOGGED = "windlass.log"
+"""Where a metric was picked up whose line does not say."""
+_WORDS = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that JSON has none for. NaN is stored as NULL."""
 
 
 @dataclass
@@ -23,6 +48,11 @@ class Batch:
     """Spool lines, sorted by what they mean."""
 
     points: list[dict[str, Any]] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    """By key: where its points were picked up."""
+    params: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By key: the value, and where it was picked up."""
+    tags: dict[str, str] = field(default_factory=dict)
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
     step: int | None = None
     done: int | None = None
@@ -41,13 +71,23 @@ def sort(lines: Sequence[Any], *, job_id: str, attempt: int, rank: int, offset: 
             batch.step = max(step, batch.step or 0)
         if kind == "metric" and isinstance(line.get("values"), dict):
             at = {"step": step, "at_ms": _whole(line.get("t")) or 0}
-            names = {"job_id": job_id, "attempt": attempt, "rank": rank, "offset": offset + place}
+            names = {"run_id": job_id, "attempt": attempt, "rank": rank, "offset": offset + place}
+            source = _source(line, LOGGED)
             for key, value in line["values"].items():
                 number = _number(value)
-                if number is not None or value in ("NaN", "Infinity", "-Infinity"):
-                    batch.points.append(
-                        {**names, **at, "key": str(key)[:_MAX_KEY], "value": number}
-                    )
+                if number is not None or (isinstance(value, str) and value in _WORDS):
+                    if number is None:
+                        number = _WORDS[value]
+                    short = str(key)[:_MAX_KEY]
+                    batch.points.append({**names, **at, "key": short, "value": number})
+                    batch.sources[short] = source
+        elif kind == "param" and isinstance(line.get("values"), dict):
+            source = _source(line, "")
+            for key, value in line["values"].items():
+                batch.params[str(key)[:_MAX_NAME]] = (_text(value)[:_MAX_PARAM], source)
+        elif kind == "tag" and isinstance(line.get("values"), dict):
+            for key, value in line["values"].items():
+                batch.tags[str(key)[:_MAX_NAME]] = _text(value)[:_MAX_TAG]
         elif kind == "progress":
             batch.done, batch.total = _whole(line.get("done")), _whole(line.get("total"))
         elif kind == "checkpoint":
@@ -68,9 +108,20 @@ def keep(
     conn: Connection, batch: Batch, *, job_id: str, attempt: int, rank: int, end: int
 ) -> None:
     """Store the points and how far the spool was read; a repeat changes nothing."""
-    upsert = sqlite.insert if conn.dialect.name == "sqlite" else postgresql.insert
-    if batch.points:
-        conn.execute(upsert(points).on_conflict_do_nothing(), batch.points)
+    upsert = insert_of(conn)
+    for table, given in (
+        (latest_rows, batch.sources), (params, batch.params), (tags, batch.tags),
+    ):  # fmt: skip
+        caps.cut(conn, job_id, table, given)
+    found = [point for point in batch.points if point["key"] in batch.sources]
+    latest.add(conn, found, lambda point: batch.sources[point["key"]])
+    note(
+        conn,
+        job_id,
+        {key: value for key, (value, _) in batch.params.items()},
+        {key: source for key, (_, source) in batch.params.items()},
+        batch.tags,
+    )
     row = upsert(spools).values(job_id=job_id, attempt=attempt, rank=rank, offset=end)
     conn.execute(
         row.on_conflict_do_update(
@@ -81,28 +132,58 @@ def keep(
     )
 
 
-def series(conn: Connection, job_id: str, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """By key and rank, the points in order of time. Of a step that a later attempt did again,
-    the later one counts."""
-    query = select(points).where(points.c.job_id == job_id)
-    if keys:
-        query = query.where(points.c.key.in_(keys))
-    lines: dict[tuple[str, int], dict[Any, tuple[Any, int, float | None]]] = {}
-    for row in conn.execute(
-        query.order_by(points.c.key, points.c.rank, points.c.attempt, points.c.offset)
-    ).mappings():
-        line = lines.setdefault((row["key"], row["rank"]), {})
-        place = row["step"] if row["step"] is not None else ("n", row["attempt"], row["offset"])
-        line[place] = (row["step"], row["at_ms"], row["value"])
-    return [
-        {"key": key, "rank": rank, "points": tuple(line.values())}
-        for (key, rank), line in lines.items()
-    ]
+def note(
+    conn: Connection,
+    run_id: str,
+    given: Mapping[str, str],
+    sources: Mapping[str, str],
+    tagged: Mapping[str, str],
+) -> None:
+    """Parameters and tags of a run: the last word for each stands."""
+    upsert = insert_of(conn)
+    if given:
+        param = upsert(params)
+        changed = {name: param.excluded[name] for name in ("value", "source")}
+        conn.execute(
+            param.on_conflict_do_update(index_elements=["run_id", "key"], set_=changed),
+            [
+                {"run_id": run_id, "key": key, "value": given[key], "source": sources[key]}
+                for key in sorted(given)
+            ],
+        )
+    if tagged:
+        tag = upsert(tags)
+        conn.execute(
+            tag.on_conflict_do_update(
+                index_elements=["run_id", "key"], set_={"value": tag.excluded.value}
+            ),
+            [{"run_id": run_id, "key": key, "value": tagged[key]} for key in sorted(tagged)],
+        )
 
 
 def forget(conn: Connection, job_ids: Sequence[str]) -> None:
-    for table in (points, spools):
-        conn.execute(delete(table).where(table.c.job_id.in_(job_ids)))
+    """All that is known of these jobs' runs, and of the runs that were made inside them."""
+    made = select(run_rows.c.id).where(run_rows.c.job_id.in_(job_ids))
+    ids = {*job_ids, *conn.execute(made).scalars()}
+    models = select(logged_models.c.id).where(logged_models.c.run_id.in_(ids))
+    for table in (logged_model_notes, logged_model_metrics):
+        conn.execute(delete(table).where(table.c.model_id.in_(models)))
+    for table in (
+        logged_models, logged_model_metrics, points, blocks, latest_rows, params, tags, datasets,
+        run_models, run_marks, system_minutes,
+    ):  # fmt: skip
+        conn.execute(delete(table).where(table.c.run_id.in_(ids)))
+    conn.execute(delete(spools).where(spools.c.job_id.in_(job_ids)))
+    conn.execute(delete(run_rows).where(run_rows.c.id.in_(ids)))
+
+
+def _source(line: Mapping[str, Any], otherwise: str) -> str:
+    found = line.get("source")
+    return found[:_MAX_SOURCE] if isinstance(found, str) and found else otherwise
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _whole(value: Any) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -15,6 +16,7 @@ from windlass.server.access.calls import Call
 from windlass.server.clock import stamp
 from windlass.server.http.marks import require
 from windlass.server.jobs import service as jobs
+from windlass.server.jobs.sharing import several_users
 from windlass.server.nodes.routes import NodeView, every_node
 from windlass.server.parts import Wired
 
@@ -26,14 +28,25 @@ class Health(Strict):
     version: str
 
 
+class IsolationView(Strict):
+    wish: str
+    """The server's setting: auto | 0 | 1."""
+    shared: bool
+    """Several users have jobs run here."""
+    level: int
+    """What a job gets that asks for nothing, when it starts now."""
+
+
 class Status(Strict):
     version: str
     pid: int
     url: str
-    home: str
+    home: str | None
+    """The server's folder; told to its administrators alone."""
     database: str
     started: str
     leader: bool
+    isolation: IsolationView
     user: str
     project: str
     nodes: tuple[NodeView, ...]
@@ -51,21 +64,31 @@ async def status(
     call: Annotated[Call, Depends(require(Right.SERVER_READ))], parts: Wired
 ) -> Status:
     """The server about itself: where it is, what it holds, how many jobs in which state."""
-    counts = await parts.store.read(lambda conn: jobs.counts(conn, call.principal))
-    settings = parts.settings
+    who, settings = call.principal, parts.settings
+    counts = await parts.store.read(lambda conn: jobs.counts(conn, who))
+    shared = await parts.store.read(several_users)
+    nodes = await every_node(parts, who)
     return Status(
         version=__version__,
         pid=os.getpid(),
         url=settings.url,
-        home=str(settings.home),
+        home=str(settings.home) if who.may(Right.SERVER_WRITE) else None,
         database=parts.store.dialect,
         started=stamp(parts.started_ms),
         leader=settings.loops,
-        user=call.principal.user_name,
-        project=call.principal.project_name,
-        nodes=await every_node(parts),
+        isolation=_isolation(settings.isolation, shared, nodes),
+        user=who.user_name,
+        project=who.project_name,
+        nodes=nodes,
         jobs=counts,
     )
+
+
+def _isolation(wish: str, shared: bool, nodes: Sequence[NodeView]) -> IsolationView:
+    """The lowest of the nodes: what one can count on."""
+    able = min((int(node.isolation.get("level", "0")) for node in nodes), default=0)
+    apart = wish == "1" or (wish == "auto" and shared)
+    return IsolationView(wish=wish, shared=shared, level=min(1, able) if apart else 0)
 
 
 @router.get("/openapi.json", response_class=JSONResponse)

@@ -196,7 +196,15 @@ def engine_for(
         },
     )
     event.listen(engine, "connect", functools.partial(_settle, settings))
+    event.listen(engine, "checkout", _neither)
     return engine
+
+
+def _neither(raw: Any, record: Any, proxy: Any) -> None:
+    """Who was used for a snapshot comes back to the pool as one for READ WRITE, which a standby
+    refuses as something that it cannot do (0A000), not as a write (25006): ask for neither."""
+    if raw.read_only is not None:
+        raw.read_only = None
 
 
 def _settle(settings: dict[str, str], raw: Any, record: Any) -> None:

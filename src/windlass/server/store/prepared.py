@@ -10,7 +10,7 @@ An INSERT has the columns that it is given values for; the table's own defaults 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Dialect, Executable
@@ -37,11 +37,7 @@ class Prepared:
 
     def run(self, conn: Connection, values: Mapping[str, Any]) -> Ran:
         """Raises what the store that gave `conn` knows to explain."""
-        key = (conn.dialect.name, *values)
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = self._compile(conn.dialect, list(values))
-        text, wanted = made
+        text, wanted = self._of(conn, values)
         given = [
             values[name] if convert is None else convert(values[name]) for name, convert in wanted
         ]
@@ -51,6 +47,35 @@ class Prepared:
             return ran
         # PostgreSQL: SQLAlchemy must know that a transaction has begun.
         return conn.exec_driver_sql(text, dict(zip((n for n, _ in wanted), given, strict=True)))
+
+    def run_many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> int:
+        """The statement for each of the rows, all with the same columns; how many rows of the
+        table that made or changed."""
+        if not rows:
+            return 0
+        text, wanted = self._of(conn, rows[0])
+        raw = conn.info.get("raw")
+        if raw is not None:
+            given = [
+                [row[name] if convert is None else convert(row[name]) for name, convert in wanted]
+                for row in rows
+            ]
+            return int(raw.executemany(text, given).rowcount)
+        named = [
+            {
+                name: row[name] if convert is None else convert(row[name])
+                for name, convert in wanted
+            }
+            for row in rows
+        ]
+        return conn.exec_driver_sql(text, named).rowcount
+
+    def _of(self, conn: Connection, values: Mapping[str, Any]) -> tuple[str, Values]:
+        key = (conn.dialect.name, *values)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._compile(conn.dialect, list(values))
+        return made
 
     def _compile(self, dialect: Dialect, names: list[str]) -> tuple[str, Values]:
         assert isinstance(self._statement, ClauseElement)

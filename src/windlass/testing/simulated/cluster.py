@@ -339,6 +339,12 @@ class FakeEngine:
     async def stop(self) -> None:
         """What runs goes on."""
 
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    async def check(self) -> list[tuple[str, bool, str]]:
+        return []
+
     async def nodes(self) -> list[Node]:
         return self._cluster.offers()
 

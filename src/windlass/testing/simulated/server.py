@@ -12,18 +12,26 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from windlass.core.access import CallerKind, Principal, rights_of
+from windlass.core.access import (
+    CallerKind,
+    OrgRole,
+    Principal,
+    ProjectRole,
+    rights_in,
+    rights_of,
+)
 from windlass.core.errors import Unavailable
 from windlass.core.jobs import JobSpec
 from windlass.core.reports import Beat, CheckpointNote, Ended, MemberPorts, Register, Started
 from windlass.server import feed as feeds
 from windlass.server import leases, loops
 from windlass.server.feed import Feed
-from windlass.server.jobs import orders, reports, service, tokens
+from windlass.server.jobs import orders, removal, reports, service, tokens
 from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.fitting import Fitting
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.nodes import service as node_service
+from windlass.server.usage.meter import Meter
 from windlass.testing.simulated.cluster import Cluster, FakeEngine, FakeWorker
 from windlass.testing.simulated.disk import PROJECT_ID, USER_ID, Disk, ProcessStore
 from windlass.testing.simulated.evidence import Accepted, Evidence
@@ -32,9 +40,11 @@ from windlass.testing.simulated.process import Process
 
 ADA = Principal(
     kind=CallerKind.USER, project_id=PROJECT_ID, user_id=USER_ID, user_name="ada",
-    project_name="default", rights=rights_of(CallerKind.USER),
+    project_name="default", rights=rights_in(OrgRole.OWNER, ProjectRole.MAINTAINER),
 )  # fmt: skip
 TTL_MS = 30 * 86_400_000
+CUT_MS = 4_000
+"""Entries of the ledger are cut this often, not once an hour: jobs here are short."""
 
 
 class Server:
@@ -69,6 +79,10 @@ class Server:
             store, clock, guard=self.leadership.guard, new_attempt=new_attempt,
             started=self.reconcile.hint, ttl_ms=TTL_MS,
         )  # fmt: skip
+        self.meter = Meter(
+            store, clock, guard=self.leadership.guard, wished=self.reconcile.hint,
+            cut_ms=CUT_MS, turn_ms=CUT_MS,
+        )  # fmt: skip
 
     def start(self) -> None:
         self.process.spawn(self._main(), name=f"{self.process.name} main")
@@ -94,6 +108,7 @@ class Server:
         turns = {
             "admit": (self.admit.turn, self._wake_admit, every),
             "reconcile": (self.reconcile.turn, self._wake_reconcile, 5.0),
+            "meter": (self.meter.turn, loops.Bell(), CUT_MS / 1000),
         }
         await loops.lead(self.leadership, self._begin, turns)
 
@@ -141,10 +156,10 @@ class Server:
         self.reconcile.hint(row["id"])
 
     async def remove(self, job_id: str) -> None:
-        for attempt in await self.store.read(lambda conn: service.removable(conn, job_id)):
+        for attempt in await self.store.read(lambda conn: removal.removable(conn, job_id)):
             await self._engine.forget(attempt)
         now = self.clock.now_ms()
-        await self.store.write(lambda conn: service.remove(conn, job_id, now))
+        await self.store.write(lambda conn: removal.remove(conn, job_id, now))
 
     async def follow(self, cursor: int, got: Callable[[Any], None]) -> None:
         """Send events after `cursor` until the connection breaks."""
@@ -201,8 +216,8 @@ class Server:
 
     async def ended(self, who: FakeWorker, seq: int, record: dict[str, Any]) -> None:
         text = json.dumps({"attempt": who.attempt, "seq": seq, "record": record})
-        body = Ended.model_validate_json(text)
-        await self._keep("ended", who, lambda conn: reports.ended(conn, _caller(who), body))
+        body, now = Ended.model_validate_json(text), self.clock.now_ms()
+        await self._keep("ended", who, lambda conn: reports.ended(conn, _caller(who), body, now))
         self.reconcile.hint(who.job_id)
 
     async def checkpoint(self, who: FakeWorker, step: int) -> None:

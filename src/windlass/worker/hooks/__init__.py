@@ -28,3 +28,4 @@ def lay(folder: str, names: Sequence[str]) -> None:
             raise Refused("this worker has no start-up hook %r" % name) from err
         with open(os.path.join(folder, "windlass_hook_%s.py" % name), "wb") as file:
             file.write(source)
+            os.fchmod(file.fileno(), 0o644)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Set, Tuple
 
 _MAX_REQUEST = 1 << 20
+_FILES = "@files@"
 _READ = 1 << 16
 _HANDSHAKE_SECONDS = 20.0
 _CONNECT_SECONDS = 60.0
@@ -79,10 +80,13 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 class Agent:
-    def __init__(self, listener: socket.socket, name: str, key: bytes, log: str) -> None:
+    def __init__(
+        self, listener: socket.socket, name: str, key: bytes, log: str, files: str
+    ) -> None:
         self._listener = listener
         self._name = name
         self._key = key
+        self._files = files
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
@@ -162,7 +166,7 @@ class Agent:
             call = self._calls
         self._write("call %d of %s: %s" % (call, caller, command.strip()[:60]))
         process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
+            ["/bin/sh", "-c", command.replace(_FILES, self._files)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -286,6 +290,8 @@ def _stat(pid: int) -> Tuple[int, str]:
 def call(files: str, words: List[str]) -> int:
     """Run a command on a member; its exit status. 255, as ssh has it, when there was no way."""
     host, command = target(words)
+    # What lies among our files lies among those of each member, but there at another path.
+    command = command.replace(files, _FILES)
     with open(os.path.join(files, "agent-hosts.json")) as file:
         hosts = json.load(file)
     with open(os.path.join(files, "agent.key"), "rb") as key_file:
@@ -354,7 +360,7 @@ def main(words: List[str]) -> int:
     listener = socket.socket(fileno=int(number))
     # Not for the commands that we start.
     listener.set_inheritable(False)
-    Agent(listener, name, key, log).run()
+    Agent(listener, name, key, log, files).run()
     return 0
 
 

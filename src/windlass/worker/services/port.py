@@ -10,19 +10,23 @@ from windlass.worker.ports import HeldPorts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import List, Optional, Union
+
+    from windlass.worker.ports import Sockets
 
 
 class ServicePort:
-    def __init__(self, host: str, ledger: Optional[str]) -> None:
+    def __init__(
+        self, host: str, ledger: Optional[str], sockets: Optional[Sockets] = None
+    ) -> None:
         self._host = host
-        self._held = HeldPorts(1, ledger)
+        self._held = HeldPorts(1, ledger, sockets)
         self.number = self._held.numbers[0]
         self._listener: Optional[socket.socket] = None
-        self._trouble: Optional[OSError] = None
+        self._trouble: Optional[Union[OSError, ValueError]] = None
         try:
-            self._listener = self._listen()
-        except OSError as err:
+            (self._listener,) = sockets(self._listen) if sockets else self._listen()
+        except (OSError, ValueError) as err:
             self._trouble = err  # of no matter to a gang without services
 
     def take(self) -> int:
@@ -46,7 +50,7 @@ class ServicePort:
         self.turn_away()
         self._held.close()
 
-    def _listen(self) -> socket.socket:
+    def _listen(self) -> List[socket.socket]:
         family, kind, protocol, _, address = socket.getaddrinfo(
             self._host, self.number, type=socket.SOCK_STREAM
         )[0]
@@ -59,4 +63,4 @@ class ServicePort:
         except OSError:
             opened.close()
             raise
-        return opened
+        return [opened]

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
     from windlass.worker.services.key_value import KeyValueStore
+    from windlass.worker.services.meeting_place import MeetingPlace
     from windlass.worker.services.port import ServicePort
 
 KEY_VALUE_STORE = "horovod-kv"
 AGENT = "mpi-agent"
-_KNOWN = (KEY_VALUE_STORE, AGENT)
+GATHERING = "gathering"
+_KNOWN = (KEY_VALUE_STORE, AGENT, GATHERING)
 _SCOPES_FILE = "horovod-scopes.json"
 
 
@@ -27,6 +29,7 @@ class Services:
         self._ports = ports
         self._names: List[str] = []
         self._store: Optional[KeyValueStore] = None
+        self._meeting_place: Optional[MeetingPlace] = None
 
     def start(self, rendezvous: Dict[str, Any]) -> None:
         """All that `services` names and this node has a part in. Raises Refused."""
@@ -37,8 +40,9 @@ class Services:
                 "this worker has no service %s; known: %s"
                 % (", ".join(unknown), ", ".join(_KNOWN))
             )
-        if KEY_VALUE_STORE in self._names:
-            self._start_store(rendezvous)
+        first = _first(rendezvous)
+        if first is not None:
+            self._start_beside_rank_0(*first, rendezvous.get("tracking_token") or "")
         if AGENT not in self._names:
             for port in self._ports.values():
                 port.turn_away()
@@ -54,28 +58,43 @@ class Services:
             raise Refused("this worker has no program %r to run in %s" % (name, member.name))
         listener = self._ports[member.name].take()
         command = [sys.executable, "-I", "-S", os.path.join(folder, "agent.py"), "serve"]
-        command += [str(listener), member.name, folder, self._launch.path("debug", "agent.log")]
+        command += [
+            str(listener),
+            member.name,
+            folder,
+            self._launch.path("debug", "ranks", "agent.log"),
+        ]
         return command, listener
 
     def stop(self) -> None:
         if self._store is not None:
             self._store.stop()
+        if self._meeting_place is not None:
+            self._meeting_place.stop()
         for port in self._ports.values():
             port.close()
 
-    def _start_store(self, rendezvous: Dict[str, Any]) -> None:
-        import json
+    def _start_beside_rank_0(self, name: str, files: Dict[str, str], token: str) -> None:
+        if KEY_VALUE_STORE in self._names:
+            import json
 
-        for told in rendezvous["members"]:
-            for rank in told["ranks"]:
-                if rank["rank"] == 0:
-                    from windlass.worker.services.key_value import KeyValueStore
+            from windlass.worker.services.key_value import KeyValueStore
 
-                    name = "%s-%d" % (told["role"], told["index"])
-                    sizes = json.loads((rank.get("files") or {}).get(_SCOPES_FILE) or "{}")
-                    self._store = KeyValueStore(sizes)
-                    self._store.serve(self._ports[name].take())
-                    return
+            self._store = KeyValueStore(json.loads(files.get(_SCOPES_FILE) or "{}"))
+            self._store.serve(self._ports[name].take())
+        if GATHERING in self._names:
+            from windlass.worker.services.meeting_place import MeetingPlace
+
+            self._meeting_place = MeetingPlace(self._ports[name].take(), token)
+
+
+def _first(rendezvous: Dict[str, Any]) -> Optional[Tuple[str, Dict[str, str]]]:
+    """The member of rank 0 and that rank's files, when it is on this node."""
+    for told in rendezvous["members"]:
+        for rank in told["ranks"]:
+            if rank["rank"] == 0:
+                return "%s-%d" % (told["role"], told["index"]), rank.get("files") or {}
+    return None
 
 
 def _key(launch: Launch) -> bytes:

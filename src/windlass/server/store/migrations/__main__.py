@@ -3,10 +3,13 @@
 Compares the tables that the code declares with a scratch database at the newest revision. Read
 the draft: a rename looks like a drop and an add. Steps only go forward; what a release still
 needs is dropped one release later (expand, then contract).
+
+Without a message: write `fresh.sql` anew, from what the migrations make of an empty file.
 """
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import tempfile
 from typing import Any
@@ -18,7 +21,14 @@ from sqlalchemy import TextClause
 from sqlalchemy.sql.elements import False_, True_
 
 from windlass.server.store.metadata import Json
-from windlass.server.store.migrate import config, connected, every_table
+from windlass.server.store.migrate import (
+    BETWEEN,
+    FRESH,
+    config,
+    connected,
+    every_table,
+    upgrade,
+)
 
 
 def draft(message: str) -> None:
@@ -35,6 +45,17 @@ def draft(message: str) -> None:
             command.revision(settings, message, autogenerate=True, rev_id=f"{number:04}")
 
 
+def fresh() -> str:
+    """The statements of `fresh.sql`, as the migrations would have it today."""
+    with tempfile.TemporaryDirectory() as folder:
+        with connected(f"sqlite:///{folder}/scratch.db") as conn:
+            upgrade(conn, "head")
+            driver = conn.connection.driver_connection
+            assert isinstance(driver, sqlite3.Connection)
+            lines = [line.rstrip(";") for line in driver.iterdump()]
+    return BETWEEN.join(line for line in lines if line not in ("BEGIN TRANSACTION", "COMMIT"))
+
+
 def _plain(kind: str, item: Any, context: AutogenContext) -> str | bool:
     """A migration names no type of ours: what it did then must not change with our code."""
     if kind == "type" and isinstance(item, Json):
@@ -49,4 +70,7 @@ def _plain(kind: str, item: Any, context: AutogenContext) -> str | bool:
 
 
 if __name__ == "__main__":
-    draft(sys.argv[1])
+    if sys.argv[1:]:
+        draft(sys.argv[1])
+    else:
+        FRESH.write_text(fresh())

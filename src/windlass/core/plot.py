@@ -60,7 +60,7 @@ def curve(
     last: tuple[int, int] | None = None
     for x, y in sorted(good):
         at = (_cell(x, left, right, columns), rows - 1 - _cell(y, low, high, rows))
-        dots.update(_line(last or at, at))
+        dots.update(dots_between(last or at, at))
         last = at
     label_top, label_bottom = _short(high), _short(low)
     margin = max(len(label_top), len(label_bottom))
@@ -69,7 +69,7 @@ def curve(
     for row in range(height):
         label = label_top if row == 0 else label_bottom if row == height - 1 else ""
         cells = (
-            _braille(dots, width, row)
+            braille(dots, width, row)
             if unicode
             else "".join("*" if (column, row) in dots else " " for column in range(width))
         )
@@ -86,7 +86,8 @@ def _cell(value: float, low: float, high: float, count: int) -> int:
     return min(count - 1, int(share * count))
 
 
-def _line(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
+def dots_between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
+    """A straight line."""
     steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
     return [
         (
@@ -97,7 +98,8 @@ def _line(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]
     ]
 
 
-def _braille(dots: set[tuple[int, int]], width: int, row: int) -> str:
+def braille(dots: set[tuple[int, int]], width: int, row: int) -> str:
+    """One row of characters, each of 2 x 4 dots."""
     cells = []
     for column in range(width):
         bits = 0

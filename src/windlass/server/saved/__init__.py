@@ -1,0 +1,1 @@
+"""Views of the dashboard's pages that a user keeps under a name."""

@@ -1,0 +1,45 @@
+"""What a beat says of each rank: where it is, what it used, how it ended."""
+
+from __future__ import annotations
+
+from windlass.worker import processes
+from windlass.worker.pump import Pump
+from windlass.worker.ranks import Rank
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Set
+
+
+class Beats:
+    def __init__(self, pump: Pump) -> None:
+        self._pump = pump
+        self._told_dropped: Set[int] = set()
+
+    def of(
+        self, ranks: List[Rank], note: Callable[[Dict[str, Any]], None]
+    ) -> List[Dict[str, Any]]:
+        """One entry for each rank; `note` hears once of a rank that went over its log rate."""
+        usage = processes.tree_usage([rank.pid for rank in ranks if rank.running])
+        found = []
+        for rank in ranks:
+            dropped = self._pump.dropped(rank.number)
+            if dropped and rank.number not in self._told_dropped:
+                self._told_dropped.add(rank.number)
+                note({"kind": "dropped", "rank": rank.number, "bytes": dropped})
+            cpu_ms, rss_bytes = usage.get(rank.pid, (0, 0))
+            rank.spent(cpu_ms)
+            entry: Dict[str, Any] = {
+                "rank": rank.number,
+                "pid": rank.pid,
+                "output_bytes": self._pump.received(rank.number),
+                "step": rank.step,
+                "cpu_ms": rank.cpu_ms,
+                "rss_bytes": rss_bytes,
+            }
+            if rank.restarts:
+                entry["restarts"] = rank.restarts
+            if rank.ended_ms is not None:
+                entry["exit"] = rank.exit if rank.signal is None else -rank.signal
+            found.append(entry)
+        return found

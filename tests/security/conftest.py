@@ -1,0 +1,1 @@
+from pair_of_servers import pair as pair

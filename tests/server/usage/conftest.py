@@ -1,0 +1,1 @@
+from usage_scene import metered as metered

@@ -1,0 +1,1 @@
+from organisation import org as org
