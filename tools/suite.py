@@ -14,18 +14,20 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-NAMED = ("frameworks", "soak")
+from suite_left import Room
+from suite_record import DURATIONS
+
+NAMED = ("frameworks", "engines", "browser", "training", "soak")
 """Suites of their own: a marker each. What bears none of them is in `make test`."""
 SUITES = {
     "test": " and ".join(f"not {name}" for name in NAMED),
     "quick": " and ".join(f"not {name}" for name in ("slow", *NAMED)),
-    **{name: name for name in NAMED},
+    **{name: name if name == "soak" else f"{name} and not soak" for name in NAMED},
     "all": "",
 }
 MOST_UNSTEADY = 3
@@ -38,39 +40,58 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--lanes", type=int, default=3)
+    parser.add_argument("--keep", action="store_true", help=f"write {DURATIONS.name} anew")
     asked, more = parser.parse_known_args()
     began = float(os.environ.get("SUITE_BEGAN", time.time()))
     installed = time.time() - began
-    with tempfile.TemporaryDirectory(prefix="windlass-suite-") as folder:
-        run = Run(Path(folder), SUITES[asked.suite], more)
-        status = run.all(asked.lanes)
-        print(run.summary(asked.suite, installed, time.time() - began))
-    return status
+    room = Room()
+    run = Run(room, SUITES[asked.suite], more)
+    status = run.all(asked.lanes)
+    left = room.left()
+    print(run.summary())
+    for each in left:
+        print(f"LEFT BEHIND {each}")
+    print(f"{asked.suite}: {_clock(time.time() - began)}, of which {_clock(installed)} to set up")
+    if asked.keep:
+        run.keep(asked.suite)
+    room.close()
+    return status or (1 if left else 0)
 
 
 class Run:
-    def __init__(self, folder: Path, marked: str, more: list[str]) -> None:
-        self._folder = folder
+    def __init__(self, room: Room, marked: str, more: list[str]) -> None:
+        self._folder = room.folder
+        self._environment = room.environment()
         self._marked = marked
         self._more = more
+        self._broken = 0
         self._unsteady: list[str] = []
         self._seconds: Counter[str] = Counter()
 
     def all(self, lanes: int) -> int:
-        beside = ["-n", str(lanes), "--dist", "loadfile"] if lanes > 1 else []
-        failed: dict[str, str] = {}
-        for name, marker, how in (("beside", "not alone", beside), ("alone", "alone", [])):
-            marked = f"({self._marked}) and {marker}" if self._marked else marker
-            status = self._pytest(name, ["-m", marked, *how, *self._more])
-            failed |= self._failures(name)
-            if status not in (0, 1, _NOTHING_TO_RUN) or (status == 1 and not failed):
-                return status
-        if not failed:
-            return 0
+        failed = self.once(lanes)
+        if self._broken or not failed:
+            return self._broken
         if len(failed) > MOST_RUN_AGAIN:
             print(f"{len(failed)} tests failed: too many to be a matter of luck")
             return 1
         return self._again(failed)
+
+    def once(self, lanes: int) -> dict[str, str]:
+        """What failed, and what it said."""
+        beside = ["-n", str(lanes), "--dist", "loadfile", "--no-loadscope-reorder"]
+        failed: dict[str, str] = {}
+        for name, marker, how in (
+            ("beside", "not alone", beside if lanes > 1 else []),
+            ("alone", "alone", []),
+        ):
+            marked = f"({self._marked}) and {marker}" if self._marked else marker
+            status = self._pytest(name, ["-m", marked, *how, *self._more])
+            failed |= self._failures(name)
+            if status not in (0, 1, _NOTHING_TO_RUN) or (status == 1 and not failed):
+                self._broken = status
+                break
+        return failed
 
     def _again(self, failed: dict[str, str]) -> int:
         print(f"\nonce more, alone, what failed ({len(failed)}):", flush=True)
@@ -89,10 +110,11 @@ class Run:
         return 0
 
     def _pytest(self, name: str, words: list[str]) -> int:
-        command = [sys.executable, "-m", "pytest", f"--rootdir={_ROOT}", "-p", "suite_record"]
+        temporary = self._folder / "t"
+        command = [sys.executable, "-m", "pytest", "-p", "tools.suite_record"]
+        command += [f"--rootdir={_ROOT}", f"--basetemp={temporary}"]
         command += [f"--record={self._folder / name}", *words]
-        path = os.pathsep.join(filter(None, [str(_ROOT / "tools"), os.environ.get("PYTHONPATH")]))
-        done = subprocess.run(command, cwd=_ROOT, env={**os.environ, "PYTHONPATH": path})
+        done = subprocess.run(command, cwd=_ROOT, env=self._environment)
         for line in self._lines(name):
             self._seconds[line["test"].partition("::")[0]] += line["seconds"]
         return done.returncode
@@ -113,18 +135,18 @@ class Run:
                 found.setdefault(line["test"], f"{line['when']}: {line['why']}")
         return found
 
-    def summary(self, suite: str, installed: float, whole: float) -> str:
-        slowest = "".join(
-            f"{seconds:8.1f} s  {file}\n" for file, seconds in self._seconds.most_common(10)
+    def summary(self) -> str:
+        whole = sum(self._seconds.values())
+        slowest = [f"{took:8.1f} s  {file}" for file, took in self._seconds.most_common(10)]
+        return "\n".join(
+            ["", f"the ten slowest files of {whole:.0f} s of tests:", *slowest, *self._unsteady]
         )
-        lines = [
-            "",
-            f"the ten slowest files of {sum(self._seconds.values()):.0f} s of tests:",
-            slowest.rstrip(),
-            *self._unsteady,
-            f"{suite}: {_clock(whole)}, of which {_clock(installed)} to set up",
-        ]
-        return "\n".join(lines)
+
+    def keep(self, suite: str) -> None:
+        """For `suite_record`, which starts the longest files first, and for `test_budgets`."""
+        known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+        known[suite] = {file: round(took, 1) for file, took in sorted(self._seconds.items())}
+        DURATIONS.write_text(json.dumps(known, indent=0) + "\n")
 
 
 def _clock(seconds: float) -> str:

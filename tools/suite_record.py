@@ -1,4 +1,5 @@
-"""A pytest plugin: writes what became of each test, a line of JSON a phase, for `suite.py`."""
+"""A pytest plugin for `suite.py`: starts the longest files first, so that no lane ends alone, and
+writes what became of each test, a line of JSON a phase."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
+
+DURATIONS = Path(__file__).resolve().parent.parent / "tests" / "durations.json"
+"""By suite and file, the seconds they took when `suite.py --keep` last ran."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,6 +22,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # The lanes of xdist tell the one process that reads them; only that one writes.
     if path is not None and "PYTEST_XDIST_WORKER" not in os.environ:
         config.pluginmanager.register(_Recorder(path))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known: dict[str, float] = {}
+    for files in json.loads(DURATIONS.read_text()).values() if DURATIONS.exists() else ():
+        known |= files
+    # Stable: the tests of a file stay together and in order.
+    items.sort(key=lambda item: -known.get(item.nodeid.partition("::")[0], 1.0))
 
 
 class _Recorder:
