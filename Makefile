@@ -46,6 +46,11 @@ test: $(TEST_STAMP) system
 test-quick: $(TEST_STAMP)
 	$(SUITE) quick
 
+test-frameworks: NEEDS := frameworks
+test-engines: NEEDS := engines
+test-browser test-soak: NEEDS := browser
+test-all: NEEDS := frameworks engines browser
+
 test-frameworks test-training: test-%: $(TEST_STAMP) system
 	$(SUITE) $*
 
@@ -118,7 +123,7 @@ $(PAGE): $(PAGE_SOURCES) $(NODE_MODULES)
 # the tests that need them say so and are skipped.
 .PHONY: system kubernetes
 system:
-	@bash tools/system-packages
+	@bash tools/system-packages $(NEEDS)
 
 kubernetes:
 	@bash tools/kubernetes-build || echo "the tests on Kubernetes will be skipped"

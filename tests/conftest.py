@@ -40,7 +40,7 @@ PLACES = {
         "client/test_hyperopt_real.py",
         "server/mlflow/test_mlflow_clients.py",
     ),
-    "browser": ("web",),
+    "browser": ("web", "server/sessions/test_login_page.py"),
     "engines": ("test_engine_benchmarks.py",),
     "training": (
         "examples/test_strategies_examples.py",

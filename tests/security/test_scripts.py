@@ -254,6 +254,7 @@ def serving(content: bytes) -> Iterator[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 @pytest.mark.skipif(not chromium.installed(), reason="Chromium is not installed")
 def test_in_a_browser_no_script_of_a_users_runs_as_ours(town: Town, tmp_path: Path) -> None:
     url = town.platform.url
