@@ -10,9 +10,9 @@ from pathlib import Path
 
 MARK = "WINDLASS_SUITE"
 """All that a suite starts finds its folder under this name in its environment."""
-_OUTSIDE = ("windlass-", "wl-", "wlpg-", "ray-", "board-", "bench-")
-"""Folders that ours make in /tmp itself, where a path must be short."""
-_OWN = ("t", "beside", "alone", "again")
+_FOLDERS = ("windlass-", "wl-", "wlpg-", "ray-", "board-", "bench-")
+"""How the folders begin that our code and tests make; some in /tmp itself, for a short path."""
+_TOLD = (b"PYTEST_CURRENT_TEST=", b"WINDLASS_ATTEMPT_ID=")
 _PATIENCE_S = 20.0
 
 
@@ -21,7 +21,8 @@ class Room:
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="w", dir="/tmp"))
-        self._folders = _folders()
+        self.folder.chmod(0o711)  # tests become other users, who find what was made for them
+        self._folders = _folders(Path("/tmp"))
         self._cgroups = _cgroups()
 
     def environment(self) -> dict[str, str]:
@@ -36,8 +37,9 @@ class Room:
         while (processes := _processes(str(self.folder))) and time.monotonic() < until:
             time.sleep(0.2)
         found = [f"process {pid}: {words}" for pid, words in processes.items()]
-        inside = (path for path in self.folder.iterdir() if path.name not in _OWN)
-        found += [f"folder {path}" for path in sorted([*inside, *(_folders() - self._folders)])]
+        # What torch and Chromium leave in the room goes with it.
+        folders = (_folders(Path("/tmp")) - self._folders) | _folders(self.folder)
+        found += [f"folder {path}" for path in sorted(folders)]
         found += [f"cgroup {path}" for path in sorted(_cgroups() - self._cgroups)]
         return found
 
@@ -48,18 +50,17 @@ def _processes(mark: str) -> dict[int, str]:
         try:
             marks = (entry / "environ").read_bytes().split(b"\0")
             if f"{MARK}={mark}".encode() in marks and int(entry.name) != os.getpid():
-                words = (
-                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")[:150]
                 if words:
-                    found[int(entry.name)] = words.strip()[:150]
+                    told = [each for each in marks if each.startswith(_TOLD)]
+                    found[int(entry.name)] = b" ".join([words, *told]).decode(errors="replace")
         except OSError:
             continue
     return found
 
 
-def _folders() -> set[Path]:
-    return {path for path in Path("/tmp").iterdir() if path.name.startswith(_OUTSIDE)}
+def _folders(where: Path) -> set[Path]:
+    return {path for path in where.iterdir() if path.name.startswith(_FOLDERS)}
 
 
 def _cgroups() -> set[Path]:

@@ -121,7 +121,7 @@ def test_the_ddp_script_knows_nothing_of_windlass() -> None:
     assert not any(name.startswith("windlass") for name in modules)
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @needs_torch
 def test_ddp_trains_alike_on_one_two_and_four_processes(tmp_path: Path) -> None:
     outputs = [
@@ -136,7 +136,7 @@ def test_ddp_trains_alike_on_one_two_and_four_processes(tmp_path: Path) -> None:
         assert abs(seen[0][1] - outputs[0][0][1]) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.training
 @needs_torch
 def test_tracked_ddp_logs_saves_and_resumes(tmp_path: Path) -> None:
     first = run(tmp_path, *torchrun(2), TRACKED, "--epochs", "2")

@@ -97,6 +97,7 @@ def test_where_it_shrinks_the_others_go_on_and_the_report_says_who_was_lost() ->
     assert [each.name for each in run.result.members] == ["worker 0"]
 
 
+@pytest.mark.training
 def test_where_it_may_come_back_it_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def make_killed(mark: str) -> wt.Task:
     return wt.Task(model, loss, optimizer, wt.Data(Killed(mark), 4))
 
 
+@pytest.mark.training
 @pytest.mark.parametrize("strategy", ["ps:async", "adpsgd"])
 def test_a_worker_that_was_killed_comes_back_to_where_the_others_are(
     tmp_path: Path, strategy: str
