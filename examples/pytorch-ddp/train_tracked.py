@@ -10,6 +10,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # now: imported later, it would hold the group for ever
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -84,7 +85,8 @@ def main() -> None:
 
     dist.barrier()  # nobody leaves while another still needs the store
     # A thread of gloo's that still ran when the interpreter ends would abort the process: they end
-    # with the group, and the group with the last that holds it.
+    # with the group, and the group with the last that holds it (so the import at the top: DDP does
+    # it too, when there is a group already that becomes the default of its functions).
     model = optimizer = loss = None
     dist.destroy_process_group()
 

@@ -123,6 +123,23 @@ def test_the_ddp_script_knows_nothing_of_windlass() -> None:
 
 @pytest.mark.training
 @needs_torch
+@pytest.mark.parametrize("script", [DDP, TRACKED], ids=lambda path: path.stem)
+def test_no_thread_of_gloos_outlives_its_group(tmp_path: Path, script: Path) -> None:
+    """One that meets an interpreter on its way out aborts the process after its last line."""
+    code = """
+import runpy, sys
+from pathlib import Path
+sys.argv[:] = [sys.argv[1], "--epochs", "1"]
+sys.path.insert(0, str(Path(sys.argv[0]).parent))
+runpy.run_path(sys.argv[0], run_name="__main__")
+print("left", [each.read_text() for each in Path("/proc/self/task").glob("*/comm")
+               if "gloo" in each.read_text()])
+"""
+    assert run(tmp_path, "-c", code, script).splitlines()[-1] == "left []"
+
+
+@pytest.mark.training
+@needs_torch
 def test_ddp_trains_alike_on_one_two_and_four_processes(tmp_path: Path) -> None:
     outputs = [
         epochs(run(tmp_path, DDP, "--epochs", "3")),

@@ -7,6 +7,7 @@ import os
 
 import torch
 import torch.distributed as dist
+import torch.distributed.nn  # now: imported later, it would hold the group for ever
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # it has no stubs
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -53,7 +54,8 @@ def main() -> None:
         print(f"epoch {epoch} loss={mean.item() / world:.4f} accuracy={right:.3f}", flush=True)
         if rank == 0:
             windlass.log(step=step, accuracy=right)
-    # A thread of gloo's that still ran when the interpreter ends would abort the process.
+    # A thread of gloo's that still ran when the interpreter ends would abort the process: they end
+    # with the group, and the group with the last that holds it.
     del model, optimizer, loss
     dist.destroy_process_group()
 
