@@ -41,7 +41,9 @@ ABOUT = {
         "script itself, or torchrun; torchrun then starts the ranks of its member, and a role "
         "with `min` below `count` makes it elastic. `deepspeed` and `accelerate launch` run on "
         "one member; over several give the script itself. DeepSpeed's hostfile is "
-        "`WINDLASS_HOSTFILE`.",
+        "`WINDLASS_HOSTFILE`. On CPUs, import `torch.distributed.nn` before the group is made and "
+        "drop the model before it is destroyed, as the example does: else gloo's threads outlive "
+        "the group, and on a busy machine may abort a rank after its last line.",
         "torch 2.13: DDP, torchrun on two members, elastic restart",
         example="pytorch-ddp",
         commands={"each rank": ("python", "train.py"), "torchrun": ("torchrun", "train.py")},
