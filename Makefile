@@ -18,7 +18,7 @@ NODE_MODULES := web/node_modules/.package-lock.json
 LANES ?= 3
 SUITE := SUITE_BEGAN=$(shell date +%s) $(BIN)/python tools/suite.py --lanes $(LANES)
 
-.PHONY: help demo test test-quick test-frameworks test-engines test-browser test-training test-soak test-all test-newest durations steady lock check format bench docs web clean
+.PHONY: help demo test test-quick test-frameworks test-engines test-browser test-training test-gpu test-soak test-all test-newest durations steady lock check format bench docs web clean
 
 help:
 	@echo "make demo        start the platform, train a small network on 2 workers, show its curve, stop"
@@ -28,6 +28,7 @@ help:
 	@echo "make test-engines     real clusters of Kubernetes, Ray and Slurm"
 	@echo "make test-browser     every page in Chromium"
 	@echo "make test-training    every strategy on real processes, with members that are lost"
+	@echo "make test-gpu   what needs a CUDA device"
 	@echo "make test-soak   many seeds, long storms, mutants"
 	@echo "make test-all    every suite"
 	@echo "make test-newest the same with the newest versions that our ranges allow; make lock writes them down"
@@ -51,7 +52,7 @@ test-engines: NEEDS := engines
 test-browser test-soak: NEEDS := browser
 test-all: NEEDS := frameworks engines browser
 
-test-frameworks test-training: test-%: $(TEST_STAMP) system
+test-frameworks test-training test-gpu: test-%: $(TEST_STAMP) system
 	$(SUITE) $*
 
 test-engines: $(TEST_STAMP) system kubernetes

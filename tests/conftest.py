@@ -39,9 +39,18 @@ PLACES = {
         "frameworks",
         "client/test_hyperopt_real.py",
         "server/mlflow/test_mlflow_clients.py",
+        "train/test_cut_keras.py",
     ),
     "browser": ("web", "server/sessions/test_login_page.py"),
     "engines": ("test_engine_benchmarks.py",),
+    "gpu": (
+        "train/test_cuda_cut.py",
+        "train/test_cuda_mesh.py",
+        "train/test_cuda_pipelines.py",
+        "train/test_cuda_sharding.py",
+        "train/test_cuda_strategies.py",
+        "train/test_pipedream_cuda.py",
+    ),
     "training": (
         "examples/test_strategies_examples.py",
         "e2e/test_train_members.py",

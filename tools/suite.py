@@ -22,7 +22,7 @@ from typing import Any
 from suite_left import Room
 from suite_record import DURATIONS
 
-NAMED = ("frameworks", "engines", "browser", "training", "soak")
+NAMED = ("frameworks", "engines", "browser", "training", "gpu", "soak")
 """Suites of their own: a marker each. What bears none of them is in `make test`."""
 SUITES = {
     "test": " and ".join(f"not {name}" for name in NAMED),

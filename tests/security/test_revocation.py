@@ -56,12 +56,14 @@ WRITE = ("POST", "/jobs", {"spec": {"run": ["true"], "hold": True}})
     ("take", "asked", "org_role"),
     [
         (disable, READ, None),
-        (remove, READ, None),
         (revoke, READ, None),
-        (rotate_without_overlap, READ, None),
-        (leave, READ, None),
         (lose_the_role, WRITE, None),
-        (lose_the_org_role, ("GET", "/users", None), "auditor"),
+        pytest.param(remove, READ, None, marks=pytest.mark.soak),
+        pytest.param(rotate_without_overlap, READ, None, marks=pytest.mark.soak),
+        pytest.param(leave, READ, None, marks=pytest.mark.soak),
+        pytest.param(
+            lose_the_org_role, ("GET", "/users", None), "auditor", marks=pytest.mark.soak
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -79,7 +81,14 @@ def test_what_is_taken_away_is_gone_here_at_once_and_elsewhere_soon(
         assert time.monotonic() < taken + LIMIT_SECONDS + SLACK_SECONDS, "still let in elsewhere"
 
 
-@pytest.mark.parametrize("take", [disable, remove, leave, lose_the_role], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "take",
+    [
+        disable,
+        *(pytest.param(each, marks=pytest.mark.soak) for each in (remove, leave, lose_the_role)),
+    ],
+    ids=lambda f: f.__name__,
+)
 def test_a_token_goes_the_way_of_its_user(pair: Pair, take: Taken) -> None:
     ann = pair.ann()
     token = pair.people.token(ann, "write")
@@ -113,7 +122,11 @@ def test_who_is_enabled_again_has_its_keys_and_none_of_its_tokens(pair: Pair) ->
 
 
 @pytest.mark.parametrize("path", ["/feed", "/jobs/{job}/stream"])
-@pytest.mark.parametrize("take", [disable, remove, leave], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "take",
+    [disable, *(pytest.param(each, marks=pytest.mark.soak) for each in (remove, leave))],
+    ids=lambda f: f.__name__,
+)
 def test_a_stream_ends_when_its_reader_may_no_longer_read(
     pair: Pair, path: str, take: Taken
 ) -> None:

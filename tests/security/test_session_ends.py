@@ -56,7 +56,16 @@ WAYS: dict[str, Callable[[Pair, str, Browser], None]] = {
 }
 
 
-@pytest.mark.parametrize("end", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    "end",
+    [
+        way
+        if name in ("logging out", "a disabled user")
+        else pytest.param(way, marks=pytest.mark.soak)
+        for name, way in WAYS.items()
+    ],
+    ids=WAYS,
+)
 def test_a_session_is_dead_on_every_server_at_the_next_call(
     pair: Pair, end: Callable[[Pair, str, Browser], None]
 ):
