@@ -8,7 +8,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 TEST_STAMP := $(VENV)/.installed-test
 # Exact versions of everything, also of what builds us; `LOCK=` takes the newest that the ranges allow.
 LOCK ?= $(CURDIR)/requirements-test.lock
-PIP := PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) $(BIN)/pip install --quiet --disable-pip-version-check
+PIP := PIP_CONSTRAINT=$(LOCK) PIP_BUILD_CONSTRAINT=$(LOCK) $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 NPM := VENV=$(CURDIR)/$(VENV) tools/npm
 PAGE := src/windlass/_ui/index.html
 PAGE_SOURCES := $(shell find web -name node_modules -prune -o -type f ! -name openapi.json ! -name schema.d.ts -print)

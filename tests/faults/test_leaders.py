@@ -169,6 +169,7 @@ def test_r_f20_a_leader_that_was_stopped_writes_nothing_when_it_wakes_up(
     invariants.check(new)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "server_args", [("--fake-nodes", "1", "--fake-gpus", "1", "--lease", "2s")]
 )

@@ -89,6 +89,8 @@ def test_a_gpu_is_reached_through_pinned_memory() -> None:
     (staging,) = (Staging(layout, each) for each in layout.cut(1))
     (buffer,) = staging.gather([parameter])
     assert buffer.is_pinned() and torch.equal(buffer, parameter.detach().cpu())
-    buffer.add_(1)
+    (incoming,) = staging.buffers
+    assert incoming.is_pinned() and incoming.data_ptr() != buffer.data_ptr()
+    incoming.copy_(buffer).add_(1)
     staging.scatter([parameter])
-    assert torch.equal(parameter.detach().cpu(), buffer)
+    assert torch.equal(parameter.detach().cpu(), buffer + 1)
