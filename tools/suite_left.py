@@ -22,6 +22,7 @@ class Room:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="w", dir="/tmp"))
         self.folder.chmod(0o711)  # tests become other users, who find what was made for them
+        self._neighbours = bool(_processes(self._mark, ours=False))
         self._folders = _folders(Path("/tmp"))
         self._cgroups = _cgroups()
 
@@ -31,29 +32,39 @@ class Room:
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def left(self) -> list[str]:
-        """What is there now and was not before, in words. What is about to end may do so."""
+    def left(self) -> tuple[list[str], list[str]]:
+        """What is there now and was not before, in words: what is ours, and what may be that of
+        others who test on this machine now. What is about to end may do so."""
         until = time.monotonic() + _PATIENCE_S
-        while (processes := _processes(str(self.folder))) and time.monotonic() < until:
+        while (processes := _processes(self._mark, ours=True)) and time.monotonic() < until:
             time.sleep(0.2)
-        found = [f"process {pid}: {words}" for pid, words in processes.items()]
+        ours = [f"process {pid}: {words}" for pid, words in processes.items()]
         # What torch and Chromium leave in the room goes with it.
-        folders = (_folders(Path("/tmp")) - self._folders) | _folders(self.folder)
-        found += [f"folder {path}" for path in sorted(folders)]
-        found += [f"cgroup {path}" for path in sorted(_cgroups() - self._cgroups)]
-        return found
+        ours += [f"folder {path}" for path in sorted(_folders(self.folder))]
+        new = _folders(Path("/tmp")) - self._folders
+        around = [f"folder {path}" for path in sorted(new)]
+        around += [f"cgroup {path}" for path in sorted(_cgroups() - self._cgroups)]
+        if self._neighbours or _processes(self._mark, ours=False):
+            return ours, around
+        return ours + around, []
+
+    @property
+    def _mark(self) -> bytes:
+        return f"{MARK}={self.folder}".encode()
 
 
-def _processes(mark: str) -> dict[int, str]:
+def _processes(mark: bytes, *, ours: bool) -> dict[int, str]:
+    """Those that the suite has started, or those that others test with."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             marks = (entry / "environ").read_bytes().split(b"\0")
-            if f"{MARK}={mark}".encode() in marks and int(entry.name) != os.getpid():
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")[:150]
-                if words:
-                    told = [each for each in marks if each.startswith(_TOLD)]
-                    found[int(entry.name)] = b" ".join([words, *told]).decode(errors="replace")
+            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ")[:150]
+            told = [each for each in marks if each.startswith(_TOLD)]
+            others = mark not in marks and (told or b"pytest" in words)
+            meant = mark in marks if ours else others
+            if words and meant and int(entry.name) != os.getpid():
+                found[int(entry.name)] = b" ".join([words, *told]).decode(errors="replace")
         except OSError:
             continue
     return found

@@ -25,6 +25,7 @@ MENDED = {
     "authlib": "1.6",
 }
 """The first version of each in which what is known was mended."""
+MAY_BE_ABSENT = {"python-multipart"}
 PASSWORD = "correct horse battery"
 
 
@@ -33,7 +34,8 @@ def test_what_is_installed_is_newer_than_the_holes_that_are_known(name: str):
     try:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"{name} is not here")
+        assert name in MAY_BE_ABSENT
+        return
     assert Version(found) >= Version(MENDED[name])
 
 

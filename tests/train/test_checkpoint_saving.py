@@ -320,6 +320,7 @@ def test_a_copy_is_of_that_moment_and_its_memory_is_used_again() -> None:
     assert grown["b"].value.shape == (5, 3)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_a_copy_of_a_gpus_tensor_is_pinned_and_done() -> None:
     source = torch.full((1 << 20,), 3.0, device="cuda")

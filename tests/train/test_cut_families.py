@@ -71,6 +71,7 @@ def check(task: Task, blocks: int | None = None) -> None:
         torch.testing.assert_close(mine.grad, theirs, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("listed", [True, False], ids=["blocks", "traced"])
 @pytest.mark.parametrize("kind", LANGUAGE)
 def test_a_language_model_of_transformers_is_cut(kind: str, listed: bool) -> None:
@@ -82,6 +83,7 @@ def test_a_language_model_of_transformers_is_cut(kind: str, listed: bool) -> Non
     check(words_of(model, inner if listed else None), 4 if listed else None)
 
 
+@pytest.mark.frameworks
 @pytest.mark.parametrize("kind", ["resnet18", "densenet121", "swin_t", "mobilenet_v3_small"])
 def test_a_model_of_torchvision_is_cut(kind: str) -> None:
     library = pytest.importorskip("torchvision.models")

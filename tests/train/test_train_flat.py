@@ -82,6 +82,7 @@ def test_the_same_network_has_the_same_digest_and_another_has_not() -> None:
     assert other.digest != Layout(mixed()[1]).digest
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_gpu_is_reached_through_pinned_memory() -> None:
     parameter = nn.Parameter(torch.rand(1000, device="cuda"))

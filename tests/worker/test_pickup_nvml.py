@@ -34,6 +34,7 @@ int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *to) { return 3;
 """
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_what_a_device_tells_is_read_and_what_it_does_not_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

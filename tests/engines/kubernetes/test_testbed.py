@@ -179,6 +179,7 @@ def test_a_node_without_power_takes_its_processes_with_it(bed: Bed) -> None:
     bed.until(bed.run("node2", "-c", "pass"), "Succeeded")
 
 
+@pytest.mark.engines
 def test_what_a_killed_run_left_is_removed_by_the_next() -> None:
     if why := missing():
         pytest.skip(f"no Kubernetes here: {why}")
