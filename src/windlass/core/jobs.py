@@ -71,7 +71,11 @@ JOBS: Machine[JobState] = Machine(
     table={
         JobState.HELD: Leaves(
             "admit",
-            {JobState.QUEUED: "released", JobState.CANCELLED: "cancel wished"},
+            {
+                JobState.QUEUED: "released",
+                JobState.CANCELLED: "cancel wished",
+                JobState.FAILED: "its row cannot be read",
+            },
         ),
         JobState.QUEUED: Leaves(
             "admit",
@@ -79,7 +83,7 @@ JOBS: Machine[JobState] = Machine(
                 JobState.STARTING: "placed as a whole gang",
                 JobState.HELD: "waits for a release, a date or a dependency",
                 JobState.CANCELLED: "cancel wished",
-                JobState.FAILED: "can never fit any more",
+                JobState.FAILED: "can never fit any more, or its row cannot be read",
             },
         ),
         JobState.STARTING: Leaves(
@@ -642,7 +646,10 @@ class Origin(Strict):
 
 
 class JobDetail(JobView):
-    spec: JobSpec
+    spec: JobSpec | None
+    """None: what is kept of it cannot be read."""
+    unreadable: str = ""
+    """What of it cannot be read, and why; empty: all can."""
     attempts: tuple[AttemptView, ...] = ()
     lineage: tuple[Origin, ...] = ()
     """What it started from, what that started from, and so on."""

@@ -38,7 +38,8 @@ def raw(model: type[BaseModel], special: Mapping[str, Some]) -> Some:
 
 
 def _object(model: type[BaseModel], special: Mapping[str, Some], path: str) -> Some:
-    needed, free = {}, {}
+    needed: dict[str, Some] = {}
+    free: dict[str, Some] = {}
     for name, field in model.model_fields.items():
         drawn = special.get(path + name)
         if drawn is None:
@@ -107,9 +108,7 @@ def _flat(marks: list[Any]) -> list[Any]:
 
 def _bound(marks: list[Any], mark: type[Any], absent: Any) -> Any:
     """The narrowest of those that are given."""
-    found = [getattr(each, mark.__name__.lower(), None) or getattr(each, _NAMES[mark], None)
-             for each in marks if isinstance(each, mark)]  # fmt: skip
-    found = [0 if each is None else each for each in found]
+    found: list[Any] = [getattr(each, _NAMES[mark]) for each in marks if isinstance(each, mark)]
     if not found:
         return absent
     return min(found) if mark in (Le, Lt, MaxLen) else max(found)
