@@ -62,6 +62,7 @@ def facts(job: Job, cost: str = "") -> list[str]:
         size += f" · {job.gpus} GPU{'s' if job.gpus != 1 else ''}"
     rows = [
         ("state", output.state(job.state) + (f" · {job.reason}" if job.reason else "")),
+        ("unreadable", output.tame(str(job.data.get("unreadable") or ""))),
         ("command", output.tame(job.command)),
         ("gang", f"{size} · {job.framework}"),
         ("code", output.tame(code_words((job.data.get("spec") or {}).get("code") or {}))),

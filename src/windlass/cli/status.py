@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -11,6 +13,21 @@ from windlass.cli.node import summary
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client.nodes import Node
 from windlass.client.places import data_dir
+
+_SHOWN = 10
+
+
+def trouble_lines(troubles: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the server's loops fail on: which object, how often, since when, why."""
+    lines = []
+    for each in troubles[:_SHOWN]:
+        of, times = each["object"] or "whole turns", each["times"]
+        often = f"{times} time{'s' if times != 1 else ''}, {moments.age(each['since'])}"
+        words = output.tame(f"{each['loop']} fails on {of} ({often}): {each['error']}")
+        lines.append(f"  trouble   {words}")
+    if len(troubles) > _SHOWN:
+        lines.append(f"  trouble   and {len(troubles) - _SHOWN} more: -o json has them")
+    return lines
 
 
 @verb("status", outputs=WORDS)
@@ -30,6 +47,10 @@ def command(session: Session) -> None:
     click.echo(f"  jobs      {', '.join(f'{n} {s}' for s, n in jobs.items()) or 'none'}")
     if status.get("started"):
         click.echo(f"  up for    {moments.age(status['started'])}")
+    for words in status.get("why") or ():
+        click.echo(f"  not ready {output.tame(words)}")
+    for line in trouble_lines(status.get("troubles") or ()):
+        click.echo(line)
     isolation = status.get("isolation") or {}
     if isolation.get("shared"):
         click.echo(f"  isolation level {isolation.get('level')}, several users")

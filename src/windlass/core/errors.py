@@ -15,6 +15,7 @@
     │   ├── Fenced              409  the report belongs to an attempt that is over
     │   ├── UnlawfulMove        409  the table of states forbids it
     │   └── BundleMissing       409  submit names code that is not here yet: upload, then again
+    ├── Unreadable              409  what the database holds is garbled, or of another version
     ├── LimitExceeded           429  a limit (not a quota) refuses
     ├── Unavailable             503  try again later, nothing was changed (or it settles by key)
     │   └── StorageFull         507  the disk under the control database is full
@@ -113,6 +114,11 @@ class UnlawfulMove(Conflict):
 
 class BundleMissing(Conflict):
     code = "bundle-missing"
+
+
+class Unreadable(WindlassError):
+    code = "unreadable"
+    status = 409
 
 
 class LimitExceeded(WindlassError):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from windlass.core.goals import parse_goal
@@ -21,6 +21,7 @@ from windlass.core.queues import DEFAULT, MODEL, Priority, Work
 from windlass.core.repositories import COMMIT, check_ref, check_url
 from windlass.core.resources import Resources
 from windlass.core.strict import (
+    MAX_INT,
     Bytes,
     Count,
     DurationMs,
@@ -70,7 +71,11 @@ JOBS: Machine[JobState] = Machine(
     table={
         JobState.HELD: Leaves(
             "admit",
-            {JobState.QUEUED: "released", JobState.CANCELLED: "cancel wished"},
+            {
+                JobState.QUEUED: "released",
+                JobState.CANCELLED: "cancel wished",
+                JobState.FAILED: "its row cannot be read",
+            },
         ),
         JobState.QUEUED: Leaves(
             "admit",
@@ -78,7 +83,7 @@ JOBS: Machine[JobState] = Machine(
                 JobState.STARTING: "placed as a whole gang",
                 JobState.HELD: "waits for a release, a date or a dependency",
                 JobState.CANCELLED: "cancel wished",
-                JobState.FAILED: "can never fit any more",
+                JobState.FAILED: "can never fit any more, or its row cannot be read",
             },
         ),
         JobState.STARTING: Leaves(
@@ -161,14 +166,28 @@ def _worded(name: str, check: Callable[[str], str], text: str) -> str:
 
 Command = Annotated[tuple[Text, ...], Field(strict=False, max_length=4096)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
-Param = bool | int | float | Line
+
+
+def _param(value: Any) -> Any:
+    """A float would take a larger integer, and change it in silence."""
+    if isinstance(value, int) and not -MAX_INT - 1 <= value <= MAX_INT:
+        raise PydanticCustomError("param", "an integer between -2^63 and 2^63 - 1")
+    return value
+
+
+Param = Annotated[bool | int | float | Line, BeforeValidator(_param)]
 GpuModel = Annotated[str, Field(pattern=MODEL, max_length=63)]
+MAX_MEMBERS = 100_000
+"""Of a gang, in all its roles."""
+MAX_MEMORY = 2**46
+"""Of one member, 64 TiB: so many members of it stay below 2^63."""
+Memory = Annotated[Bytes, Field(le=MAX_MEMORY)]
 
 
 class RoleSpec(Strict):
     """One part of a gang: `count` members, each `nproc` ranks, with its own resources."""
 
-    count: Annotated[int, Field(ge=1, le=100_000)] = 1
+    count: Annotated[int, Field(ge=1, le=MAX_MEMBERS)] = 1
     nproc: Annotated[int, Field(ge=1, le=4096)] | None = None
     gpus: Annotated[int, Field(ge=0, le=4096)] = 0
     gpu_share: Annotated[float, Field(ge=0, lt=1, strict=False)] = 0.0
@@ -176,7 +195,7 @@ class RoleSpec(Strict):
     gpu_model: Annotated[tuple[GpuModel, ...], Field(strict=False, max_length=64)] = ()
     """The GPU models it may run on; empty: any."""
     cpus: Annotated[float, Field(ge=0, le=100_000, strict=False)] = 0.0
-    memory: Bytes = 0
+    memory: Memory = 0
     min: Annotated[int, Field(ge=1)] | None = None
     run: Command | None = None
     vars: dict[EnvName, Text] = {}
@@ -317,7 +336,7 @@ class MetricSpec(Strict):
 
 class LimitSpec(Strict):
     time: DurationMs | None = None
-    cost: Annotated[float, Field(ge=0, strict=False)] | None = None
+    cost: Annotated[float, Field(ge=0, le=1_000_000_000, strict=False)] | None = None
     idle: DurationMs | None = 1_800_000
     """A rank with no output and no step for this long is reported with its stack."""
     grace: DurationMs = 30_000
@@ -353,7 +372,7 @@ class RetrySpec(Strict):
         if isinstance(value, list):
             value = tuple(value)
         for rule in value if isinstance(value, tuple) else ():
-            if not isinstance(rule, str) or not _RETRY.match(rule):
+            if not isinstance(rule, str) or not _RETRY.fullmatch(rule):
                 raise PydanticCustomError(
                     "retry",
                     "unknown rule; known: lost, oom, hung, signal, failed, exit:CODE, log:PATTERN",
@@ -429,8 +448,8 @@ class JobSpec(Strict):
     run: Command = ()
     params: dict[EnvName, Param] = {}
     framework: Name | None = None
-    workers: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    roles: dict[Name, RoleSpec] = {}
+    workers: Annotated[int, Field(ge=1, le=MAX_MEMBERS)] | None = None
+    roles: Annotated[dict[Name, RoleSpec], Field(max_length=64)] = {}
     engine: Name | None = None
     code: CodeSpec = CodeSpec()
     environment: EnvironmentSpec = EnvironmentSpec()
@@ -494,6 +513,11 @@ class JobSpec(Strict):
                 raise PydanticCustomError(
                     "min", "`min` is more than `count` in role {role}", {"role": name}
                 )
+        if (members := sum(role.count for role in self.roles.values())) > MAX_MEMBERS:
+            raise PydanticCustomError(
+                "roles", "`roles`: {members} members in all, at most {most}",
+                {"members": members, "most": MAX_MEMBERS},
+            )  # fmt: skip
         if self.isolation.network == "none" and (self.code.git or "file:")[:5] != "file:":
             raise PydanticCustomError(
                 "network", "a job without a network cannot fetch `code.git`: send the code instead"
@@ -622,7 +646,10 @@ class Origin(Strict):
 
 
 class JobDetail(JobView):
-    spec: JobSpec
+    spec: JobSpec | None
+    """None: what is kept of it cannot be read."""
+    unreadable: str = ""
+    """What of it cannot be read, and why; empty: all can."""
     attempts: tuple[AttemptView, ...] = ()
     lineage: tuple[Origin, ...] = ()
     """What it started from, what that started from, and so on."""

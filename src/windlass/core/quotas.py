@@ -24,11 +24,10 @@ from pydantic_core import PydanticCustomError
 
 from windlass.core.explain import found
 from windlass.core.queues import MODEL, Revision, Work
-from windlass.core.strict import Name, Strict, parse_bytes
+from windlass.core.strict import MAX_BYTES, Name, Strict, parse_bytes
 
 MAX_UNITS = 10_000_000
 """GPUs, or CPUs."""
-MAX_BYTES = 2**60
 MAX_ENTRIES = 20_000
 MAX_DEPTH = 4
 """Cohorts above each other: more is a mistake, and each costs every decision."""
@@ -69,7 +68,7 @@ def human(resource: str, amount: int) -> int | float | str:
 def _known(resource: Any) -> None:
     if not isinstance(resource, str) or not (
         resource in ("gpus", "cpus", "memory")
-        or (resource.startswith("gpus:") and _MODEL.match(resource[5:]))
+        or (resource.startswith("gpus:") and _MODEL.fullmatch(resource[5:]))
     ):
         raise PydanticCustomError("resource", "no such resource; known: " + KNOWN)
 

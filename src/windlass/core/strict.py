@@ -7,8 +7,10 @@ does not know. This one takes none of that.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import (
@@ -23,6 +25,12 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 MAX_INT = 2**63 - 1
+MAX_BYTES = 2**60
+MAX_DURATION_MS = 36_525 * 86_400_000
+"""A hundred years: what is more is a slip of the pen, and now and a few of these stay far below
+what a BIGINT, a date and JSON's numbers hold."""
+MAX_MOMENT_MS = 253_402_300_799_999
+"""The last of 9999: no calendar of ours goes on."""
 
 
 class Strict(BaseModel):
@@ -67,7 +75,7 @@ _UNITS = {
     "ki": 1024, "kib": 1024, "mi": 1024**2, "mib": 1024**2, "gi": 1024**3, "gib": 1024**3,
     "ti": 1024**4, "tib": 1024**4,
 }  # fmt: skip
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
 def parse_bytes(value: Any) -> Any:
@@ -80,7 +88,7 @@ def parse_bytes(value: Any) -> Any:
             "bytes", "a size is a number with a unit, such as 512MiB or 8GiB"
         )
     unit = _UNITS[found[3].lower()]
-    return int(found[1]) * unit + int(float(found[2] or 0) * unit)
+    return int(found[1]) * unit + int(Fraction("0" + (found[2] or "")) * unit)
 
 
 def parse_duration_ms(value: Any) -> Any:
@@ -88,21 +96,33 @@ def parse_duration_ms(value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        return round(value * 1000) if abs(value) < 1e15 else value
+        if not math.isfinite(value):
+            return value
+        return _within_bounds(round(Fraction(value) * 1000))
     if not isinstance(value, str):
         return value
-    if not re.fullmatch(r"\s*([0-9]{1,12}(\.[0-9]{1,6})?(ms|[smhdw])\s*)+", value):
+    if len(value) > _DURATION_CHARS or not re.fullmatch(
+        r"\s*([0-9]{1,16}(\.[0-9]{1,6})?(ms|[smhdw])\s*)+", value
+    ):
         raise PydanticCustomError("duration", "a duration is like 90s, 20m, 6h, 1h30m or 2d")
     parts = re.findall(r"([0-9.]+)(ms|[smhdw])", value)
-    return round(sum(float(number) * _SECONDS[unit] for number, unit in parts) * 1000)
+    return _within_bounds(round(sum(Fraction(number) * _MS[unit] for number, unit in parts)))
+
+
+def _within_bounds(ms: int) -> int:
+    if ms > MAX_DURATION_MS:
+        raise PydanticCustomError("duration", "a duration of at most 100 years (36525d)")
+    return ms
+
+
+_DURATION_CHARS = 200
 
 
 def format_duration(ms: int) -> str:
     """The shortest text that `parse_duration_ms` reads back as the same number."""
     for unit in ("w", "d", "h", "m", "s"):
-        size = int(_SECONDS[unit] * 1000)
-        if ms and ms % size == 0:
-            return f"{ms // size}{unit}"
+        if ms and ms % _MS[unit] == 0:
+            return f"{ms // _MS[unit]}{unit}"
     return f"{ms}ms"
 
 
@@ -111,13 +131,13 @@ _TEXT_OR_NUMBER: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "numbe
 Bytes = Annotated[
     int,
     BeforeValidator(parse_bytes),
-    Field(ge=0, le=MAX_INT),
+    Field(ge=0, le=MAX_BYTES),
     WithJsonSchema({**_TEXT_OR_NUMBER, "description": "bytes, or a text such as 8GiB"}),
 ]
 DurationMs = Annotated[
     int,
     BeforeValidator(parse_duration_ms),
-    Field(ge=0, le=MAX_INT),
+    Field(ge=0, le=MAX_DURATION_MS),
     PlainSerializer(format_duration),
     WithJsonSchema({**_TEXT_OR_NUMBER, "description": "seconds, or a text such as 20m or 1h30m"}),
 ]
@@ -143,6 +163,8 @@ def parse_moment_ms(value: Any) -> Any:
         raise PydanticCustomError("moment", _MOMENT) from err
     if ms < 0:
         raise PydanticCustomError("moment", _MOMENT + ": not before 1970")
+    if ms > MAX_MOMENT_MS:
+        raise PydanticCustomError("moment", _MOMENT + ": not after 9999 (UTC)")
     return ms
 
 
@@ -159,3 +181,5 @@ MomentMs = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "description": _MOMENT}),
 ]
 """UTC milliseconds inside; outside an ISO-8601 time with its zone."""
+InstantMs = Annotated[int, Field(ge=0, le=MAX_MOMENT_MS)]
+"""UTC milliseconds on both sides."""

@@ -9,7 +9,7 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -65,6 +65,7 @@ from windlass.server.private import write_private
 from windlass.server.projects import routes as project_routes
 from windlass.server.queues import routes as queue_routes
 from windlass.server.quotas import routes as quota_routes
+from windlass.server.reading import spec_of
 from windlass.server.runs import leftovers, offline, system_routes
 from windlass.server.runs import routes as run_routes
 from windlass.server.runs.closing import Closing
@@ -90,6 +91,7 @@ from windlass.server.store.open import open_store
 from windlass.server.studies import routes as study_routes
 from windlass.server.studies.asking import Sampling
 from windlass.server.studies.tuning import Tuning
+from windlass.server.troubles import Troubles
 from windlass.server.usage import budgets
 from windlass.server.usage import routes as usage_routes
 from windlass.server.usage.meter import Meter
@@ -173,6 +175,7 @@ async def _wired(
 ) -> AsyncIterator[Parts]:
     # The database's: servers of one database agree on the time, whatever their own clocks say.
     clock = SystemClock(await store.read(leases.database_now_ms))
+    troubles = Troubles(clock)
     hub, feed = Hub(), Feed(store)
     sealer = sealing.load(settings.home / "kek")
     attempt_tokens = tokens.AttemptTokens(sealer)
@@ -224,31 +227,36 @@ async def _wired(
         leftovers=lambda attempt, spec, node: leftovers.of_attempt(
             tracking, settings.attempt_folder(attempt["id"], node), attempt, spec
         ),
+        troubles=troubles,
     )  # fmt: skip
     admit = Admit(
         store, clock, guard=leadership.guard, new_attempt=attempt_tokens.new_attempt,
         started=reconcile.hint, ttl_ms=settings.ttl_ms, base=settings.scheduling,
+        troubles=troubles,
     )  # fmt: skip
     expire = Expire(
         store, tracking, clock, engines, guard=leadership.guard,
-        job_folder=settings.folder_of, shelf=shelf,
+        job_folder=settings.folder_of, shelf=shelf, troubles=troubles,
     )  # fmt: skip
     retention = Retention(
         store, tracking, clock, ttl_ms=settings.ttl_ms, guard=leadership.guard
     )  # fmt: skip
-    meter = Meter(store, clock, guard=leadership.guard, wished=reconcile.hint)
+    meter = Meter(
+        store, clock, guard=leadership.guard, wished=reconcile.hint, troubles=troubles
+    )  # fmt: skip
     sampling = Sampling()
     studies = Tuning(
         store, tracking, clock, sampling, guard=leadership.guard, wished=reconcile.hint,
         checkpoints_of=settings.checkpoints_of, ring=wake_studies.ring,
+        troubles=troubles,
     )  # fmt: skip
     blobs = Blobs(settings.home / "blobs", shelf, came=wake_storage.ring)
     parts = Parts(
         settings, store, tracking, clock, hub, feed, access, attempt_tokens, blobs, engines,
         Fits(node_service.ReadyNodes(store)), admit, reconcile, clock.now_ms(),
         Chain(store, settings.home), Refusals(store),
-        Cleaning(store, tracking, clock, settings.checkpoints_of), sessions, studies,
-        Pulse(store, tracking), shelf,
+        Cleaning(store, tracking, clock, settings.checkpoints_of, troubles), sessions, studies,
+        Pulse(store, tracking), shelf, troubles, leadership,
     )  # fmt: skip
     await first_key(settings, access)
     await walls.check(store)
@@ -283,12 +291,13 @@ async def _wired(
         if storage is not None:
             moving = Moving(
                 store, clock, storage, settings, shelf, guard=leadership.guard,
-                gather=partial(gather_job, parts),
+                gather=partial(gather_job, parts), troubles=troubles,
             )  # fmt: skip
             turns["storage"] = (moving.turn, wake_storage, 5.0)
         tasks.append(
             asyncio.create_task(
-                loops.lead(leadership, begin, turns, lost=admit.forget), name="lead"
+                loops.lead(leadership, begin, turns, lost=admit.forget, troubles=troubles),
+                name="lead",
             )
         )
     try:
@@ -335,24 +344,34 @@ def _issuer(settings: Settings) -> Issuer | None:
 
 async def _tend(parts: Parts) -> None:
     """Small chores, once a minute: last use of keys, used signatures, code nobody needs."""
+    chores: dict[str, Callable[[], Awaitable[Any]]] = {
+        "keys": parts.access.tend,
+        "jobs of removed projects": partial(project_routes.stop_jobs, parts),
+        "secrets": partial(parts.store.write, forget_secrets),
+        "sessions": parts.sessions.tend,
+        "checkpoints": parts.cleaning.turn,
+    }
+    handling = parts.troubles.of("chores")
     turn = 0
     while True:
         await asyncio.sleep(60)
         turn += 1
-        try:
-            await parts.access.tend()
-            await project_routes.stop_jobs(parts)
-            await parts.store.write(forget_secrets)
-            await parts.sessions.tend()
-            await parts.cleaning.turn()
-            if turn % 60 == 0:
-                old = parts.clock.now_ms() - DAY_MS
-                while await parts.store.write(partial(forget, before_ms=old)) == FORGOTTEN:
-                    pass
-                named = await parts.store.read(wanted)
-                await asyncio.to_thread(parts.blobs.sweep, named, old)
-        except Exception as err:
-            log.warning("chores put off: %s", err)
+        due = {**chores, "old code": partial(_sweep, parts)} if turn % 60 == 0 else chores
+        for name, chore in due.items():
+            try:
+                await chore()
+            except Exception as err:  # the others are done all the same
+                handling.waits(name, err)
+            else:
+                handling.well(name)
+
+
+async def _sweep(parts: Parts) -> None:
+    old = parts.clock.now_ms() - DAY_MS
+    while await parts.store.write(partial(forget, before_ms=old)) == FORGOTTEN:
+        pass
+    named = await parts.store.read(wanted)
+    await asyncio.to_thread(parts.blobs.sweep, named, old)
 
 
 async def first_key(settings: Settings, access: Access) -> None:
@@ -387,7 +406,7 @@ def launch_facts(
     settings: Settings, job: dict[str, Any], attempt: dict[str, Any]
 ) -> dict[str, Any]:
     """What a worker's `launch.json` holds beside its node and members."""
-    spec = JobSpec.model_validate(job["spec"])
+    spec = spec_of(job)
     return {
         "api": 1,
         "job_id": job["id"],

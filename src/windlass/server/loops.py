@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from windlass.core.errors import Fenced, Unavailable
 from windlass.server import leases
 from windlass.server.store.base import Store
+from windlass.server.troubles import BEGIN, TURN, Troubles
 
 log = logging.getLogger("windlass.loops")
 
@@ -98,26 +99,29 @@ class Bell:
 
 
 async def run(
-    name: str, turn: Callable[[], Awaitable[int | None]], bell: Bell, *, at_most_seconds: float
+    name: str,
+    turn: Callable[[], Awaitable[int | None]],
+    bell: Bell,
+    *,
+    at_most_seconds: float,
+    troubles: Troubles,
 ) -> None:
-    """Turns for ever. A turn answers with the milliseconds until it is due again."""
+    """Turns for ever. A turn answers with the milliseconds until it is due again. What fails a
+    whole turn concerns all: it is told of, and tried again soon."""
     delay = 0.2
     while True:
+        troubles.begins(name)
         try:
             due_ms = await turn()
             delay = 0.2
-        except asyncio.CancelledError:
-            raise
-        except (Unavailable, Fenced) as err:
-            log.warning("%s waits: %s", name, err)
+        except Exception as err:
+            troubles.failed(name, TURN, err)
             await asyncio.sleep(delay)
             delay = min(5.0, delay * 2)
             continue
-        except Exception:
-            log.exception("%s goes on after an error", name)
-            await asyncio.sleep(delay)
-            delay = min(5.0, delay * 2)
-            continue
+        finally:
+            troubles.ends(name)
+        troubles.well(name, TURN)
         seconds = at_most_seconds if due_ms is None else min(at_most_seconds, due_ms / 1000)
         await bell.wait(seconds)
 
@@ -127,6 +131,8 @@ async def lead(
     begin: Callable[[], Awaitable[None]],
     turns: Mapping[str, tuple[Callable[[], Awaitable[int | None]], Bell, float]],
     lost: Callable[[], None] = lambda: None,
+    *,
+    troubles: Troubles,
 ) -> None:
     """Gain the office, run the loops while it lasts, tell `lost` when it is another's, begin
     again."""
@@ -137,16 +143,20 @@ async def lead(
         try:
             await begin()
             tasks = [
-                asyncio.create_task(run(name, turn, bell, at_most_seconds=most), name=name)
+                asyncio.create_task(
+                    run(name, turn, bell, at_most_seconds=most, troubles=troubles), name=name
+                )
                 for name, (turn, bell, most) in turns.items()
             ]
+            troubles.well(BEGIN, TURN)
             await leadership.keep()
             log.warning("another server leads now")
-        except (Unavailable, Fenced) as err:
-            log.warning("cannot begin to lead: %s", err)
+        except Exception as err:  # nobody else would begin: it is tried again, whatever it is
+            troubles.failed(BEGIN, TURN, err)
             await asyncio.sleep(1)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            troubles.forget()
             lost()

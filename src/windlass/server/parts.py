@@ -22,12 +22,14 @@ from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.fitting import Fits
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.jobs.tokens import AttemptTokens
+from windlass.server.loops import Leadership
 from windlass.server.runs.pulse import Pulse
 from windlass.server.sessions.service import Sessions
 from windlass.server.settings import Settings
 from windlass.server.storage.reading import Shelf
 from windlass.server.store.base import Store
 from windlass.server.studies.tuning import Tuning
+from windlass.server.troubles import Troubles
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Parts:
     studies: Tuning
     pulse: Pulse
     shelf: Shelf
+    troubles: Troubles
+    leadership: Leadership
 
 
 async def _parts(request: Request) -> Parts:

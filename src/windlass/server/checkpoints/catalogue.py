@@ -14,11 +14,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, select, update
 
 from windlass.core.errors import Conflict, InvalidInput, NotFound
-from windlass.core.jobs import TERMINAL, JobSpec, JobState, KeepBest
+from windlass.core.jobs import TERMINAL, JobState, KeepBest
 from windlass.server.checkpoints import rules
 from windlass.server.checkpoints.rules import Saved, Scores
 from windlass.server.jobs import moves
 from windlass.server.jobs.tables import checkpoints, jobs, starts
+from windlass.server.reading import spec_of
 from windlass.server.storage import catalogue as storage
 
 Row = dict[str, Any]
@@ -104,7 +105,7 @@ def mark_superfluous(conn: Connection, job_id: str, scores: Scores, now_ms: int)
         job = moves.load(conn, job_id)
     except NotFound:
         return 0
-    spec = JobSpec.model_validate(job["spec"])
+    spec = spec_of(job)
     rows = [row for row in listing(conn, job_id) if row["removing_ms"] is None]
     going = rules.superfluous(
         [saved_of(row) for row in rows],

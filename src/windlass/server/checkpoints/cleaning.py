@@ -8,7 +8,6 @@ mark and goes on. A hint comes with each registration; `turn` is a chore of once
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,9 +19,9 @@ from windlass.server.checkpoints import catalogue, files, measured
 from windlass.server.checkpoints.rules import PATIENCE_MS, Scores
 from windlass.server.clock import Clock
 from windlass.server.jobs.tables import jobs
+from windlass.server.reading import as_model
 from windlass.server.store.base import Store
-
-log = logging.getLogger("windlass.checkpoints")
+from windlass.server.troubles import TURN, Troubles
 
 
 class Cleaning:
@@ -32,11 +31,13 @@ class Cleaning:
         tracking: Store,
         clock: Clock,
         checkpoints_of: Callable[[str], Path],
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
         self._tracking = tracking
         self._clock = clock
         self._checkpoints_of = checkpoints_of
+        self._handling = (troubles or Troubles(clock)).of("checkpoints")
         self._waiting: set[str] = set()
         self._unjudged: set[str] = set()
         """Jobs that keep their best: what was saved last is judged once its metric has come."""
@@ -50,7 +51,7 @@ class Cleaning:
         try:
             await self.carry_out(None)
         except Exception as err:  # the chore tries again
-            log.warning("checkpoints put off: %s", err)
+            self._handling.waits(TURN, err)
         await self._work()
 
     def hint(self, job_id: str) -> None:
@@ -77,8 +78,10 @@ class Cleaning:
     async def turn(self) -> None:
         """Go on with what is marked, whoever marked it; judge what had to wait."""
         await self.carry_out(None)
+        self._handling.well(TURN)
         for job_id in list(self._unjudged):
-            await self.tidy(job_id)
+            with self._handling.of(job_id):
+                await self.tidy(job_id)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -91,7 +94,9 @@ class Cleaning:
             try:
                 await self.tidy(job_id)
             except Exception as err:  # the next registration, or the chore, tries again
-                log.warning("checkpoints of job %s put off: %s", job_id, err)
+                self._handling.failed(job_id, err)
+            else:
+                self._handling.well(job_id)
 
     async def tidy(self, job_id: str) -> None:
         """Mark what the job's rules do not keep, and remove it."""
@@ -125,8 +130,9 @@ class Cleaning:
                     files.remove, folder, row["path"], row["attempt"], row["step"]
                 )
             except OSError as err:
-                log.warning("checkpoint %s cannot be removed: %s", row["path"], err)
+                self._handling.failed(f"{row['job_id']}/{row['path']}", err)
                 continue
+            self._handling.well(f"{row['job_id']}/{row['path']}")
             done.append(row)
         if done:
             failpoints.passing("after-checkpoint-files")
@@ -136,4 +142,4 @@ class Cleaning:
 
 def _spec(conn: Connection, job_id: str) -> JobSpec | None:
     found = conn.execute(select(jobs.c.spec).where(jobs.c.id == job_id)).scalar()
-    return None if found is None else JobSpec.model_validate(found)
+    return None if found is None else as_model(JobSpec, found, "spec")

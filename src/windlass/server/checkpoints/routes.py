@@ -11,7 +11,6 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import Connection
 
 from windlass.core.errors import NotFound
-from windlass.core.jobs import JobSpec
 from windlass.core.strict import Strict
 from windlass.server.access.calls import tell, use
 from windlass.server.checkpoints import catalogue, files, measured
@@ -22,6 +21,7 @@ from windlass.server.http.openapi import OCTETS, answers
 from windlass.server.jobs import service
 from windlass.server.jobs.routes import Change, JobRef, Read
 from windlass.server.parts import Parts, Wired
+from windlass.server.reading import spec_of
 from windlass.server.storage.reading import OpenFile, Source
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["checkpoints"])
@@ -156,7 +156,7 @@ async def _rows(
 async def _chosen(
     parts: Parts, job: dict[str, Any], rows: list[dict[str, Any]], which: str
 ) -> dict[str, Any]:
-    spec = JobSpec.model_validate(job["spec"])
+    spec = spec_of(job)
     scores = await parts.cleaning.scores(job["id"], spec)
     return catalogue.find(rows, job["name"], which, spec.outputs.keep_best, scores)
 

@@ -27,6 +27,7 @@ from windlass.server.checkpoints import catalogue, files
 from windlass.server.checkpoints.rules import Scores
 from windlass.server.jobs import moves
 from windlass.server.jobs.tables import checkpoints, jobs, starts
+from windlass.server.reading import spec_of
 from windlass.server.storage import catalogue as storage
 from windlass.server.storage.catalogue import Object
 from windlass.server.storage.reading import Shelf
@@ -75,7 +76,7 @@ def _checkpoint(
     conn: Connection, job: dict[str, Any], asked: StartSpec, folder: Path, scores: Scores | None
 ) -> Start:
     rows = catalogue.listing(conn, job["id"])
-    best = JobSpec.model_validate(job["spec"]).outputs.keep_best
+    best = spec_of(job).outputs.keep_best
     word = "latest" if asked.step is None else str(asked.step)
     row = catalogue.find(rows, job["name"], word, best, scores or Scores({}))
     if row["bad"] is not None:

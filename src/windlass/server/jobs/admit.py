@@ -17,14 +17,22 @@ import asyncio
 import heapq
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, bindparam, select
 
-from windlass.core.errors import Conflict, Fenced, NotFound
+from windlass.core.errors import (
+    Conflict,
+    Fenced,
+    NotFound,
+    Unavailable,
+    UnlawfulMove,
+    Unreadable,
+)
 from windlass.core.jobs import LIVE, TERMINAL, JobSpec, JobState
 from windlass.core.resources import Node, Resources
 from windlass.scheduler.core import Core
@@ -56,7 +64,10 @@ from windlass.server.jobs import asking, dependencies, lately, moves, promised, 
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes.tables import nodes
 from windlass.server.queues.rules import rules
+from windlass.server.reading import as_model, placement_of, spec_of
 from windlass.server.store.base import Store
+from windlass.server.store.metadata import Garbled
+from windlass.server.troubles import Troubles
 from windlass.server.usage import budgets
 from windlass.server.usage.budgets import Spent
 
@@ -84,6 +95,7 @@ class Admit:
         started: Callable[[str], None],
         ttl_ms: int,
         base: Rules | None = None,
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -92,6 +104,7 @@ class Admit:
         self._started = started
         self._ttl_ms = ttl_ms
         self._base = base or Rules()
+        self._handling = (troubles or Troubles(clock)).of("admit")
         self._core: Core | None = None
         self._events: list[Event] = []
         self._cursor = 0
@@ -238,7 +251,7 @@ class Admit:
                 for row in conn.execute(_PLACEMENTS.where(attempts.c.state != "over")).mappings()
             }
             return (
-                cursor, rules(conn, self._base), offers, [dict(r) for r in unfinished.mappings()],
+                cursor, self._rules(conn), offers, [dict(r) for r in unfinished.mappings()],
                 [dict(row) for row in ended.mappings()], placements,
             )  # fmt: skip
 
@@ -259,11 +272,18 @@ class Admit:
         # Who holds resources first: nothing may start on what is taken.
         for row in unfinished:
             if row["state"] in LIVE and row["id"] in placements:
-                self._restore(row, placements[row["id"]])
+                async with self._alone(row):
+                    self._restore(row, placements[row["id"]])
         await self._settle([row for row in unfinished if row["state"] not in LIVE])
         self._events += promised.remembered(unfinished)
         if any(row["state"] == JobState.HELD for row in unfinished):
             await self._follow()
+
+    def _rules(self, conn: Connection) -> Rules:
+        def unreadable(name: str, err: Unreadable) -> None:
+            self._handling.waits(f"quota of {name}", err)
+
+        return rules(conn, self._base, unreadable)
 
     async def _hear(self) -> None:
         """Bring the core up to what was committed since. The events say which jobs to look at;
@@ -278,7 +298,7 @@ class Admit:
                 if not events:
                     return cursor, [], [], set(), None, False
                 touched = {event.job_id for event in events if event.job_id}
-                touched |= {event.data["job"] for event in events if event.kind == "removed"}
+                touched |= {event.data["job"] for event in events if _is_removal(event)}
                 rows = _rows(conn, touched)
                 gone = touched - {row["id"] for row in rows}
                 kinds = {event.kind for event in events}
@@ -287,7 +307,7 @@ class Admit:
                     if "node" in kinds
                     else []
                 )
-                told = rules(conn, self._base) if "rules" in kinds else None
+                told = self._rules(conn) if "rules" in kinds else None
                 # Fewer than asked for: who commits now rings for the next turn.
                 more = len(events) == _BATCH
                 return int(events[-1].position), rows, offers, gone, told, more
@@ -307,9 +327,7 @@ class Admit:
             await self._settle(rows)
             ended = [row["id"] for row in rows if row["state"] in TERMINAL]
             # Those that one waits for may have ended while it was being submitted.
-            ended += [
-                row["id"] for row in rows if row["state"] == JobState.HELD and row["spec"]["after"]
-            ]
+            ended += [row["id"] for row in rows if _waits_for_others(row)]
             if ended or gone:
                 await self._follow([*ended, *sorted(gone)])
 
@@ -324,13 +342,20 @@ class Admit:
     def _offers(self, offers: Sequence[Row]) -> None:
         for row in offers:
             self._engine_of[row["name"]] = row["engine"]
+            told = f"node {row['name']}"
             if row["state"] == "ready":
-                node = Node.model_validate(row["offer"])
+                try:
+                    node = as_model(Node, row["offer"], "offer")
+                except Unreadable as err:  # nothing starts there until its engine offers it anew
+                    self._handling.waits(told, err)
+                    self._events.append(NodeDown(row["name"]))
+                    continue
                 self._gpu_ids[node.name] = node.gpu_ids
                 self._places[node.name] = (node.pool or node.engine, node.gpu_model)
                 self._events.append(NodeUp(asking.offer_of(node)))
             else:
                 self._events.append(NodeDown(row["name"]))
+            self._handling.well(told)
 
     async def _settle(self, rows: Sequence[Row]) -> None:
         """Make the core agree with jobs' rows, and carry out the wishes on waiting jobs."""
@@ -340,13 +365,13 @@ class Admit:
             some = wished[at : at + _TOGETHER]
             try:
                 moved |= await self._write(waiting.carry_out, some)
-            except Fenced:
+            except (Fenced, Unavailable):
                 raise
-            except Conflict:  # one of them changed meanwhile: look at them again
-                again = self._clock.now_ms() + _AGAIN_MS
-                moved |= dict.fromkeys(some)
+            except Exception:  # of one of them: each by itself
                 for job_id in some:
-                    heapq.heappush(self._due, (again, job_id))
+                    moved[job_id] = None
+                    async with self._alone({"id": job_id}):
+                        moved |= await self._write(waiting.carry_out, [job_id])
         for row in rows:
             if row["id"] in moved:
                 new = moved[row["id"]]
@@ -354,7 +379,35 @@ class Admit:
                     self._release(row["id"])
                     continue
                 row = {**row, **new}
-            await self._agree(row)
+            async with self._alone(row):
+                await self._agree(row)
+
+    @asynccontextmanager
+    async def _alone(self, row: Row) -> AsyncIterator[None]:
+        """What fails here is of this job: one that cannot be read is set aside, another is put
+        off. The core then holds nothing of it but what it has taken."""
+        job_id = row["id"]
+        try:
+            yield
+        except (Fenced, Unavailable):
+            raise
+        except Unreadable as err:
+            self._events.append(Withdraw(job_id))
+            try:
+                await self._write(waiting.set_aside, job_id, err.message)
+            except (NotFound, Conflict):
+                self._later(job_id, _AGAIN_MS)
+            self._started(job_id)  # one that runs is reconcile's
+        except Exception as err:
+            self._events.append(Withdraw(job_id))
+            again = isinstance(err, Conflict) and not isinstance(err, UnlawfulMove)
+            self._later(job_id, _AGAIN_MS if again else self._handling.failed(job_id, err))
+        else:
+            self._handling.well(job_id)
+
+    def _later(self, job_id: str, wait_ms: int) -> None:
+        """It is looked at again then."""
+        heapq.heappush(self._due, (self._clock.now_ms() + wait_ms, job_id))
 
     async def _agree(self, row: Row) -> None:
         """Make the core agree with a job's row, which has no wish to carry out here."""
@@ -410,12 +463,18 @@ class Admit:
             self._restore(row, held)
 
     def _restore(self, row: Row, held: Row) -> None:
+        """Raises Unreadable without its placement; what it holds is then not known."""
         self._fences[row["id"]] = held["number"]
         leaving = row["wish"] == "preempt"
+        placement = placement_of(held)
+        try:
+            asked = self._asked(row)
+        except Unreadable:  # it holds its seats all the same, until it is ended
+            asked = asking.submit_of(row, asking.as_placed(placement), None)
         self._events.append(
             Restore(
-                self._asked(row),
-                asking.seats_of(held["placement"], self._gpu_ids),
+                asked,
+                asking.seats_of(placement, self._gpu_ids),
                 started_ms=held["created_ms"],
                 leaving=leaving,
                 leaving_for=(row["wish_for"] or "") if leaving else "",
@@ -430,7 +489,7 @@ class Admit:
             self._events.append(Release(job_id))
 
     def _asked(self, row: Row) -> Submit:
-        spec = JobSpec.model_validate(row["spec"])
+        spec = spec_of(row)
         expected = None if spec.limits.time is None else spec.limits.time + spec.limits.grace
         if expected is None:
             expected = self._histories.expect(row["project"], row["user"], _likeness(spec))
@@ -440,7 +499,10 @@ class Admit:
         """Only from those that ended well by themselves: others ran as long as something let
         them."""
         if row["started_ms"] is not None and row["ended_ms"] is not None:
-            spec = JobSpec.model_validate(row["spec"])
+            try:
+                spec = spec_of(row)
+            except Unreadable:
+                return  # nothing is learnt from it; `show` says why
             ran = max(1, row["ended_ms"] - row["started_ms"])
             self._histories.ended(row["project"], row["user"], _likeness(spec), ran)
 
@@ -448,7 +510,14 @@ class Admit:
         """Jobs that wait for others which are over; `ids`: some that either may be among."""
         over = await self._store.read(lambda conn: dependencies.overdue(conn, ids))
         for at in range(0, len(over), _TOGETHER):
-            await self._write(waiting.meet, over[at : at + _TOGETHER])
+            try:
+                await self._write(waiting.meet, over[at : at + _TOGETHER])
+            except (Fenced, Unavailable):
+                raise
+            except Exception:  # of one of them: each by itself
+                for one in over[at : at + _TOGETHER]:
+                    async with self._alone({"id": one.job_id}):
+                        await self._write(waiting.meet, [one])
 
     async def _write(self, fn: Callable[..., T], *words: Any) -> T:
         """A transaction of `waiting`, if this server leads."""
@@ -523,13 +592,18 @@ class Admit:
                     self._resizing[job_id] = seats
                 case _:
                     return
-        except Fenced:
-            raise  # another server leads: nothing here is ours to settle
-        except (Conflict, NotFound):
+        except (Fenced, Unavailable):
+            raise  # another server leads, or nobody can: nothing here is ours to settle
+        except Exception as err:
             self._fences.setdefault(job_id, 0)  # whatever the core gave it is free again
             self._release(job_id)
-            await self._settle(await self._store.read(lambda conn: _rows(conn, [job_id])))
+            if isinstance(err, Conflict | NotFound) and not isinstance(err, UnlawfulMove):
+                await self._settle(await self._store.read(lambda conn: _rows(conn, [job_id])))
+                return
+            async with self._alone({"id": job_id}):
+                raise
         else:
+            self._handling.well(job_id)
             self._started(job_id)
 
     def _start(self, conn: Connection, job_id: str, seats: Sequence[Seat], reason: str) -> int:
@@ -605,9 +679,20 @@ def _waits_until(row: Row, state: JobState) -> int:
     """0: it waits for no time."""
     if state is JobState.QUEUED:
         return int(row["not_before_ms"])
-    if state is JobState.HELD and not row["spec"].get("hold"):
+    if state is JobState.HELD and not spec_of(row).hold:
         return waiting.begin(row)
     return 0
+
+
+def _is_removal(event: Any) -> bool:
+    return event.kind == "removed" and not isinstance(event.data, Garbled)
+
+
+def _waits_for_others(row: Row) -> bool:
+    try:
+        return row["state"] == JobState.HELD and bool(spec_of(row).after)
+    except Unreadable:
+        return False
 
 
 def _likeness(spec: JobSpec) -> str:

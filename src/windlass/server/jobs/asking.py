@@ -34,6 +34,19 @@ def needs_of(spec: JobSpec) -> tuple[Need, ...]:
     )
 
 
+def as_placed(placement: Sequence[Row]) -> JobSpec:
+    """As much of a job as its placement tells, where its own spec cannot be read: who holds which
+    seats, and nothing of what else it asked for."""
+    roles = {
+        placed["role"]: {
+            "count": sum(each["role"] == placed["role"] for each in placement),
+            "gpus": len(placed["gpu_ids"]),
+        }
+        for placed in placement
+    }
+    return JobSpec.model_validate({"run": ["-"], "roles": roles})
+
+
 def labels_of(spec: JobSpec) -> tuple[str, ...]:
     """What a node must offer: to be of the engine that the job names, to run its image, and to
     keep it apart as it demands."""

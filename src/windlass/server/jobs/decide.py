@@ -43,6 +43,8 @@ class Situation:
     """How many processes decide the end of the whole gang."""
     lossy: losses.Gang | None = None
     """Of a job whose gang goes on without those it loses."""
+    unreadable: str = ""
+    """Why its row cannot be read: it is ended, with its grace, and fails."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
     told = Outcome(attempt["ending_outcome"]) if attempt["ending_outcome"] else None
     running = tuple(node for node, record in records.items() if record is None)
 
+    if not running and now.unreadable:
+        return [Over(policy.Verdict(Outcome.FAILED, now.unreadable))]
     if not running:
         return [Over(_judge(now, records, told, attempt["reason"] if told else ""))]
 
@@ -123,6 +127,10 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
             return [Kill(node) for node in late]
         # Told to end before it was launched there: nobody would hear the order.
         return [Kill(node) for node in running if _sight(now, node) is Sight.ABSENT]
+
+    if now.unreadable:
+        grace = now.spec.limits.grace
+        return [_tell(Outcome.FAILED, now.unreadable, grace, running, stopping=True)]
 
     if now.lossy is not None:
         ended = losses.ended(now.lossy, records)

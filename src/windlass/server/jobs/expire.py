@@ -9,7 +9,6 @@ behind: it keeps up in the end, whatever the load.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, delete, func, select
 
-from windlass.core.errors import Conflict, NotFound, Unavailable
+from windlass.core.errors import Fenced, Unavailable
 from windlass.core.jobs import TERMINAL
 from windlass.engines.base import Engine
 from windlass.server.checkpoints import starting
@@ -30,8 +29,7 @@ from windlass.server.runs import service as runs
 from windlass.server.settings import DAY_MS
 from windlass.server.storage.reading import Shelf
 from windlass.server.store.base import Store
-
-log = logging.getLogger("windlass.expire")
+from windlass.server.troubles import Troubles
 
 BATCH = 50
 """At most so many jobs in one transaction."""
@@ -62,6 +60,7 @@ class Expire:
         guard: Callable[[Connection], None],
         job_folder: Callable[[str], Path],
         shelf: Shelf,
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
         self._tracking = tracking
@@ -70,13 +69,15 @@ class Expire:
         self._guard = guard
         self._job_folder = job_folder
         self._shelf = shelf
+        self._handling = (troubles or Troubles(clock)).of("expire")
         self._size = 4  # of the next batch: a job's rows lie all over a large file
 
     async def turn(self) -> int:
         """Remove what is due; the milliseconds until there is more."""
-        stuck: set[str] = set()
+        stuck = {job_id for job_id in self._handling.failing() if not self._handling.may(job_id)}
+        most = len(stuck) + _STUCK
         behind_since = time.monotonic()
-        while len(stuck) < _STUCK:
+        while len(stuck) < most:
             began = time.monotonic()
             due = await self._store.read(partial(self._due, besides=stuck))
             if due:
@@ -84,8 +85,16 @@ class Expire:
                 stuck |= due.keys() - set(going)
                 if not going:
                     continue
-                await self._tracking.write(partial(runs.forget, job_ids=going))
-                writing, deleting = await self._store.write(partial(self._remove, ids=going))
+                try:
+                    writing, deleting = await self._remove_rows(going)
+                except (Fenced, Unavailable):
+                    raise
+                except Exception:  # of one of them: each by itself
+                    for job_id in going:
+                        stuck.add(job_id)
+                        with self._handling.of(job_id):
+                            await self._remove_rows([job_id])
+                    continue
                 self._size = self._fitted(deleting)
             elif old := await self._store.read(self._old_events):
                 writing = await self._store.write(partial(self._remove_events, ids=old))
@@ -125,10 +134,21 @@ class Expire:
                 now = self._clock.now_ms()
                 await starting.release(self._store, self._job_folder, job_id, now, self._shelf)
                 await asyncio.to_thread(removal.remove_folder, folder)
-        except (Conflict, NotFound, Unavailable) as err:
-            log.warning("job %s is due for removal, but: %s", job_id, err)
+        except Fenced:
+            raise
+        except Unavailable as err:
+            self._handling.waits(job_id, err)
             return False
+        except Exception as err:
+            self._handling.failed(job_id, err)
+            return False
+        self._handling.well(job_id)
         return True
+
+    async def _remove_rows(self, ids: list[str]) -> tuple[float, float]:
+        """When its deletes began, and the seconds that they took."""
+        await self._tracking.write(partial(runs.forget, job_ids=ids))
+        return await self._store.write(partial(self._remove, ids=ids))
 
     def _due(self, conn: Connection, besides: Collection[str]) -> dict[str, list[str]]:
         """Some jobs whose time is over, with their attempts."""

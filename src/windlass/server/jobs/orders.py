@@ -7,9 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
-from windlass.core.errors import Fenced, NotFound
+from windlass.core.errors import Fenced, NotFound, Unreadable
 from windlass.core.jobs import AttemptState
 from windlass.server.jobs.tables import attempts, jobs, orders, workers
+from windlass.server.reading import or_else, record_of
 from windlass.server.usage import used
 
 Row = dict[str, Any]
@@ -53,7 +54,7 @@ def isolation(conn: Connection, attempt_id: str) -> Row:
     rows = conn.execute(
         select(workers.c.node, workers.c.isolation).where(workers.c.attempt_id == attempt_id)
     )
-    return {node: found or {} for node, found in rows}
+    return {node: or_else(found, {}) or {} for node, found in rows}
 
 
 def isolation_of(conn: Connection, found: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
@@ -65,7 +66,7 @@ def isolation_of(conn: Connection, found: Sequence[Mapping[str, Any]]) -> dict[s
     )
     by_attempt: dict[str, Row] = {}
     for attempt_id, node, isolation in rows:
-        by_attempt.setdefault(attempt_id, {})[node] = isolation or {}
+        by_attempt.setdefault(attempt_id, {})[node] = or_else(isolation, {}) or {}
     return by_attempt
 
 
@@ -76,7 +77,14 @@ def ended_ranks(conn: Connection, attempt_id: str) -> list[Row]:
         .where(workers.c.attempt_id == attempt_id, workers.c.record.is_not(None))
         .order_by(workers.c.node)
     )
-    return [{**rank, "node": node} for node, record in rows for rank in record.get("ranks") or ()]
+    found: list[Row] = []
+    for node, record in rows:
+        try:
+            whole = record_of({"record": record, "node": node}) or {}
+        except Unreadable:
+            continue  # of that node nothing is told
+        found += [{**rank, "node": node} for rank in whole.get("ranks") or ()]
+    return found
 
 
 def keep_record(conn: Connection, attempt_id: str, node: str, record: Mapping[str, Any]) -> bool:

@@ -37,7 +37,11 @@ def remembered(rows: Iterable[Row]) -> list[Remember]:
     found = []
     for row in rows:
         told = row["promised"]
-        if told and row["state"] == JobState.QUEUED and told["made_ms"] >= row["queued_ms"]:
+        if (
+            isinstance(told, dict)
+            and row["state"] == JobState.QUEUED
+            and told["made_ms"] >= row["queued_ms"]
+        ):
             nodes = tuple(told["nodes"])
             found.append(Remember(row["id"], told["start_ms"], nodes, told["made_ms"]))
     return found

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Path, Request, Response
 from sqlalchemy import Connection
 
 from windlass.core.errors import InvalidInput, NotFound
-from windlass.core.jobs import JobSpec
 from windlass.core.strict import Strict
 from windlass.server.bundles import difference
 from windlass.server.bundles import service as bundles
@@ -20,6 +19,7 @@ from windlass.server.jobs import service
 from windlass.server.jobs.routes import JobRef, Read
 from windlass.server.jobs.spelling import Spellings, spellings
 from windlass.server.parts import Wired
+from windlass.server.reading import spec_of
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -101,7 +101,7 @@ async def code_diff(call: Read, parts: Wired, ref: JobRef, against: QueryLine = 
 async def spelled(call: Read, parts: Wired, ref: JobRef) -> Spellings:
     """How to make the same job elsewhere: on the command line, in a job file, in Python."""
     job = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
-    return spellings(JobSpec.model_validate(job["spec"]))
+    return spellings(spec_of(job))
 
 
 def _files(conn: Connection, job: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from windlass.core.jobs import LIVE, AttemptState, JobSpec, JobState, Outcome
 from windlass.engines.base import Engine, LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
 from windlass.server import failpoints
 from windlass.server.clock import Clock
-from windlass.server.jobs import gangs, moves, orders, policy, reports
+from windlass.server.jobs import gangs, moves, orders, policy, readable, reports
 from windlass.server.jobs.decide import (
     Gathered,
     Kill,
@@ -40,7 +40,9 @@ from windlass.server.jobs.sharing import several_users
 from windlass.server.jobs.tables import attempts, jobs, workers
 from windlass.server.jobs.waiting import expiry
 from windlass.server.nodes import service as node_service
+from windlass.server.reading import or_else
 from windlass.server.store.base import Store
+from windlass.server.troubles import Troubles
 
 log = logging.getLogger("windlass.reconcile")
 Row = dict[str, Any]
@@ -64,6 +66,7 @@ class Reconcile:
         ttl_ms: int,
         poke: Callable[..., None],
         leftovers: Callable[[Mapping[str, Any], JobSpec, str], Awaitable[Any]] | None = None,
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -75,6 +78,7 @@ class Reconcile:
         self._ttl_ms = ttl_ms
         self._poke = poke
         self._leftovers = leftovers
+        self._handling = (troubles or Troubles(clock)).of("reconcile")
         self._hinted: set[str] = set()
         self._due: dict[str, int] = {}
         self._swept_ms: int | None = None
@@ -99,6 +103,7 @@ class Reconcile:
         elif several and now - self._asked_ms >= _REPORTS_MS:
             self._asked_ms = now
             ids |= set(await self._store.read(_reported_ids))
+        ids = {job_id for job_id in ids if self._handling.may(job_id)}
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(job_id: str) -> None:
@@ -120,31 +125,38 @@ class Reconcile:
     async def _look(self, job_id: str) -> None:
         """Take steps until there is none to take."""
         try:
-            for _ in range(10):
-                situation = await self._situation(job_id)
-                if situation is None:
-                    self._due.pop(job_id, None)
-                    return
-                steps = decide(situation, self._clock.now_ms())
-                if not steps:
-                    due = next_due_ms(situation)
-                    if due is None:
-                        self._due.pop(job_id, None)
-                    else:
-                        self._due[job_id] = due
-                    return
-                for step in steps:
-                    situation = await self._take(situation, step)
+            await self._take_all(job_id)
         except Fenced:
             raise  # another server leads: nothing here is ours to judge
-        except UnlawfulMove:
-            log.exception("job %s: the table of states forbids what was decided", job_id)
-        except Conflict:
-            self.hint(job_id)  # someone wrote meanwhile: look again, at once
         except Unavailable as err:
-            # the database, or the engine that it runs on
-            log.warning("job %s: %s; nothing is judged until it is back", job_id, err)
+            # the database, or the engine that it runs on: nothing is judged until it is back
+            self._handling.waits(job_id, err)
             self._hinted.add(job_id)
+        except Exception as err:
+            if isinstance(err, Conflict) and not isinstance(err, UnlawfulMove):
+                self.hint(job_id)  # someone wrote meanwhile: look again, at once
+                return
+            # Of this job alone, whatever it is: the others are looked at.
+            self._due[job_id] = self._clock.now_ms() + self._handling.failed(job_id, err)
+        else:
+            self._handling.well(job_id)
+
+    async def _take_all(self, job_id: str) -> None:
+        for _ in range(10):
+            situation = await self._situation(job_id)
+            if situation is None:
+                self._due.pop(job_id, None)
+                return
+            steps = decide(situation, self._clock.now_ms())
+            if not steps:
+                due = next_due_ms(situation)
+                if due is None:
+                    self._due.pop(job_id, None)
+                else:
+                    self._due[job_id] = due
+                return
+            for step in steps:
+                situation = await self._take(situation, step)
 
     async def _situation(self, job_id: str) -> Situation | None:
         def rows(conn: Connection) -> tuple[Row, Row, list[Row]] | None:
@@ -160,16 +172,18 @@ class Reconcile:
         if found is None:
             return None
         job, attempt, members = found
-        spec = JobSpec.model_validate(job["spec"])
+        spec, unreadable = readable.look_over(job, attempt, members)
         engine = self._engine(attempt)
         wanted = [(attempt["id"], worker["node"]) for worker in members if not worker["record"]]
         seen: Sequence[Seen] = ()
         ending = attempt["state"] == AttemptState.ENDING
         if wanted and (attempt["launched_ms"] is not None or ending):
             seen = await engine.observe(wanted)
+        by_node = {s.node: s for s in seen}
+        if unreadable:
+            return Situation(job, attempt, members, by_node, spec, {}, 0, unreadable=unreadable)
         finish, deciding = gangs.finish(job, spec, attempt["placement"])
         lossy = gangs.lossy(job, spec, attempt["placement"], members)
-        by_node = {s.node: s for s in seen}
         return Situation(job, attempt, members, by_node, spec, finish, deciding, lossy)
 
     def _engine(self, attempt: Mapping[str, Any]) -> Engine:
@@ -367,7 +381,7 @@ class Reconcile:
             progressed = False
         then = policy.follow(
             spec, verdict, wish=job["wish"], failures=job["failures"],
-            stale_restarts=job["stale_restarts"], lost_nodes=job["lost_nodes"] or [],
+            stale_restarts=job["stale_restarts"], lost_nodes=or_else(job["lost_nodes"], []) or [],
             progressed=progressed, jitter=self._jitter(),
         )  # fmt: skip
         job, attempt = moves.move_attempt(

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from windlass.core.access import Principal
 from windlass.core.errors import Fenced, InvalidInput
-from windlass.core.jobs import JobSpec
 from windlass.core.reports import (
     Beat,
     CheckpointNote,
@@ -28,6 +27,7 @@ from windlass.core.reports import (
 from windlass.server.checkpoints import starting
 from windlass.server.jobs import gangs, losses, moves, orders
 from windlass.server.jobs.tables import attempts, checkpoints, jobs, workers
+from windlass.server.reading import spec_of
 from windlass.server.secrets import service as secrets
 from windlass.server.usage import used
 
@@ -98,7 +98,7 @@ def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, R
         raise InvalidInput(f"node: this attempt has no worker on {node!r}")
     if not all(row["registered_ms"] for row in rows):
         return None
-    spec = JobSpec.model_validate(job["spec"])
+    spec = spec_of(job)
     answer = gangs.rendezvous(job, spec, attempt, rows)[node]
     answer["resume_from"] = newest_checkpoint(conn, job["id"]) if spec.retry.resume else None
     answer["start_from"] = starting.for_worker(conn, job["id"])
@@ -161,7 +161,7 @@ def keep_record(
     """A node's exit record. Where the others go on without it, that is told."""
     node = str(record["node"])
     if orders.keep_record(conn, attempt["id"], node, record):
-        spec = JobSpec.model_validate(job["spec"])
+        spec = spec_of(job)
         words = losses.node_lost(spec, attempt, node, record)
         if words is not None:
             moves.note(

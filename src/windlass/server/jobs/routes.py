@@ -33,6 +33,7 @@ from windlass.server.jobs.tables import workers
 from windlass.server.jobs.why import WORTH_TELLING, Why, why
 from windlass.server.parts import Parts, Wired
 from windlass.server.queues import service as queues
+from windlass.server.reading import spec_of
 from windlass.server.runs import service as runs
 
 T = TypeVar("T")
@@ -293,9 +294,7 @@ async def rerun(
 ) -> Any:
     """A new job like this one, with changes."""
     found = await parts.store.read(lambda conn: service.find(conn, call.principal, ref))
-    spec = service.changed(
-        JobSpec.model_validate(found["spec"]), dict(body.params), dict(body.changes)
-    )
+    spec = service.changed(spec_of(found), dict(body.params), dict(body.changes))
     _own_project(call, spec)
     framework = service.check(spec, await parts.fits.now())
     digest = service.digest_of({"rerun": found["id"], **body.model_dump(mode="json")})
@@ -355,7 +354,7 @@ async def debug(
                 f"job {job['name']} is {job['state']}: only a running one can be looked into"
             )
         attempt = attempts[-1]
-        nodes = sorted({placed["node"] for placed in attempt["placement"]})
+        nodes = views.nodes_of(attempt)
         now = parts.clock.now_ms()
         order = orders.give(
             conn, attempt, nodes, body.kind, body.model_dump(exclude={"kind"}), now_ms=now
@@ -446,7 +445,7 @@ async def _start(call: Call, parts: Parts, spec: JobSpec) -> starting.Start | No
         source = await parts.store.read(
             lambda conn: service.find(conn, call.principal, asked.job or "")
         )
-        scores = await parts.cleaning.scores(source["id"], JobSpec.model_validate(source["spec"]))
+        scores = await parts.cleaning.scores(source["id"], spec_of(source))
     return await parts.store.read(
         lambda conn: starting.prepare(
             conn, call.principal, asked, parts.settings.checkpoints_of, service.find, scores

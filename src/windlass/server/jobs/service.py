@@ -309,6 +309,12 @@ def counts(conn: Connection, who: Principal) -> dict[str, int]:
     return {state: int(count) for state, count in rows}
 
 
+def those_of(conn: Connection, who: Principal, ids: Sequence[str]) -> set[str]:
+    """Of these ids those of jobs in the caller's project."""
+    query = select(jobs.c.id).where(jobs.c.id.in_(ids), of_tenant(jobs.c.project_id, who))
+    return set(conn.scalars(query))
+
+
 def attempts_of(conn: Connection, job_id: str) -> list[Row]:
     rows = conn.execute(
         select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.number)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from windlass.core.access import Principal
+from windlass.core.errors import Unreadable
 from windlass.core.events import EventView
 from windlass.core.jobs import (
     AttemptState,
@@ -20,6 +21,7 @@ from windlass.core.jobs import (
     RankView,
 )
 from windlass.server.clock import iso, stamp
+from windlass.server.reading import or_else, placement_of, spec_of
 
 Row = Mapping[str, Any]
 _YEAR_9999_MS = 253_370_764_800_000
@@ -82,10 +84,18 @@ def job_detail(
 ) -> JobDetail:
     """`ended`: how ranks of the newest attempt ended."""
     newest = attempts[-1]["id"] if attempts else None
+    spec, unreadable = None, ""
+    try:
+        spec = spec_of(row)
+        for attempt in attempts:
+            placement_of(attempt)
+    except Unreadable as err:
+        unreadable = err.message
     ranks = tuple(sorted((rank_view(each) for each in ended), key=lambda each: each.rank))
     return JobDetail.model_construct(
         **job_fields(row),
-        spec=JobSpec.model_validate(row["spec"]),
+        spec=spec,
+        unreadable=unreadable,
         attempts=tuple(
             attempt_view(
                 attempt,
@@ -105,11 +115,11 @@ def attempt_view(row: Row, isolation: Row, ranks: tuple[RankView, ...] = ()) -> 
         outcome=Outcome(row["outcome"]) if row["outcome"] else None,
         reason=row["reason"],
         exit_code=row["exit_code"],
-        nodes=tuple(sorted({placed["node"] for placed in row["placement"]})),
+        nodes=nodes_of(row),
         created=stamp(row["created_ms"]),
         started=iso(row["started_ms"]),
         ended=iso(row["over_ms"]),
-        isolation=dict(isolation),
+        isolation={node: or_else(found, {}) for node, found in isolation.items()},
         ranks=ranks,
     )
 
@@ -145,12 +155,24 @@ def event_view(row: Row, names: Mapping[str, str]) -> EventView:
         at=stamp(row["at_ms"]),
         state=row["state"],
         reason=row["reason"],
-        data=row["data"],
+        data=or_else(row["data"], {}),
     )
+
+
+def nodes_of(attempt: Row) -> tuple[str, ...]:
+    """None where its placement cannot be read."""
+    try:
+        return tuple(sorted({placed["node"] for placed in placement_of(attempt)}))
+    except Unreadable:
+        return ()
 
 
 def command_line(spec: Row) -> str:
-    words = spec.get("run") or next(
-        (role["run"] for role in spec.get("roles", {}).values() if role.get("run")), ()
-    )
-    return shlex.join(words)
+    """ "" where the spec cannot be read: a list shows what there is."""
+    try:
+        words = spec.get("run") or next(
+            (role["run"] for role in spec.get("roles", {}).values() if role.get("run")), ()
+        )
+        return shlex.join(words)
+    except (Unreadable, AttributeError, KeyError, TypeError):
+        return ""

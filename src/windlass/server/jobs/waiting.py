@@ -11,9 +11,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from windlass.core.errors import NotFound
-from windlass.core.jobs import LIVE, JobSpec, JobState
+from windlass.core.errors import NotFound, Unreadable
+from windlass.core.jobs import LIVE, JobState
 from windlass.server.jobs import dependencies, moves
+from windlass.server.reading import spec_of
 
 Row = dict[str, Any]
 WAITING = frozenset({JobState.HELD, JobState.QUEUED})
@@ -99,11 +100,27 @@ def _cancel(
     )  # fmt: skip
 
 
+def set_aside(conn: Connection, job_id: str, reason: str, now_ms: int, ttl_ms: int) -> None:
+    """One that cannot be read can never start. What it was told is carried out first: one that
+    was stopped is stopped."""
+    job = moves.load(conn, job_id)
+    if job["state"] not in WAITING:
+        return
+    if job["wish"] == "cancel":
+        _carry_out(conn, job, now_ms, ttl_ms)
+        return
+    moves.move(
+        conn, job, JobState.FAILED, owner="admit", reason=reason, now_ms=now_ms,
+        expires_ms=expiry(job, now_ms, ttl_ms), wish_reason=None,
+    )  # fmt: skip
+
+
 def expiry(job: Mapping[str, Any], now_ms: int, ttl_ms: int) -> int:
     """When a job that ends now may be removed: its own `ttl`, or the server's."""
-    if job["spec"].get("ttl") is None:
-        return now_ms + ttl_ms
-    own = JobSpec.model_validate(job["spec"]).ttl
+    try:
+        own = spec_of(job).ttl if job["spec"].get("ttl") is not None else None
+    except (Unreadable, AttributeError):
+        own = None
     return now_ms + (ttl_ms if own is None else own)
 
 
@@ -111,4 +128,4 @@ def begin(row: Mapping[str, Any]) -> int:
     """When it may be started; 0: at any time."""
     if row["spec"].get("begin") is None:
         return 0
-    return JobSpec.model_validate(row["spec"]).begin or 0
+    return spec_of(row).begin or 0

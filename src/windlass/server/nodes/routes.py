@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from sqlalchemy import Connection, select
 
 from windlass.core.access import Principal, Right
-from windlass.core.jobs import LIVE, JobSpec
-from windlass.core.resources import Resources
+from windlass.core.errors import Unreadable
+from windlass.core.jobs import LIVE
+from windlass.core.resources import Node, Resources
 from windlass.core.strict import Strict
 from windlass.server.access.calls import Call
 from windlass.server.http.marks import require
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes import devices, service
 from windlass.server.parts import Parts, Wired
+from windlass.server.reading import as_model, placement_of, spec_of
 from windlass.server.runs import system
 
 router = APIRouter(prefix="/api/v1/nodes", tags=["nodes"])
@@ -100,27 +103,35 @@ async def every_node(
         jobs_on = tuple(shown(job, node) for job in found.jobs)
         return NodeGpu(id=name, jobs=jobs_on, **found.seen)
 
-    return tuple(
-        NodeView(
-            name=row["name"],
+    def view(row: Mapping[str, Any]) -> NodeView:
+        name, reason = row["name"], row["reason"]
+        try:
+            offer = as_model(Node, row["offer"], "offer")
+        except Unreadable as err:
+            offer, reason = Node(name=name, engine=row["engine"], capacity=_NOTHING), err.message
+        return NodeView(
+            name=name,
             engine=row["engine"],
             state=row["state"],
-            reason=row["reason"],
-            capacity=Resources(**row["offer"]["capacity"]),
-            reserve=Resources(**row["offer"]["reserve"]),
-            free=free.get(row["name"]),
-            gpu_model=row["offer"]["gpu_model"],
-            rack=row["offer"].get("rack", ""),
-            block=row["offer"].get("block", ""),
-            pool=row["offer"].get("pool", ""),
-            labels=tuple(row["offer"].get("labels", ())),
-            isolation=row["offer"].get("isolation", {}),
-            jobs=tuple(shown(job, row["name"]) for job in live if _is_on(job, row["name"])),
-            gpus=tuple(gpu(row["name"], each) for each in row["offer"].get("gpu_ids", ())),
-            used=devices.of_node(live, sampled, row["name"]),
+            reason=reason,
+            capacity=offer.capacity,
+            reserve=offer.reserve,
+            free=free.get(name),
+            gpu_model=offer.gpu_model,
+            rack=offer.rack,
+            block=offer.block,
+            pool=offer.pool,
+            labels=offer.labels,
+            isolation=dict(offer.isolation),
+            jobs=tuple(shown(job, name) for job in live if _is_on(job, name)),
+            gpus=tuple(gpu(name, each) for each in offer.gpu_ids),
+            used=devices.of_node(live, sampled, name),
         )
-        for row in rows
-    )
+
+    return tuple(view(row) for row in rows)
+
+
+_NOTHING = Resources()
 
 
 def _is_on(job: devices.Live, node: str) -> bool:
@@ -134,10 +145,12 @@ def _look(conn: Connection) -> tuple[list[dict[str, Any]], list[devices.Live]]:
         .where(attempts.c.number == jobs.c.fence, jobs.c.state.in_(sorted(LIVE)))
         .order_by(jobs.c.number.desc())
     )
-    found = [
-        devices.Live(job_id, name, project_id, JobSpec.model_validate(spec), placement)
-        for job_id, name, project_id, spec, placement in live
-    ]
+    found = []
+    for row in live.mappings():
+        with suppress(Unreadable):  # reconcile ends it; where it is cannot be told
+            spec = spec_of(row)
+            placed = placement_of(row, spec)
+            found.append(devices.Live(row["id"], row["name"], row["project_id"], spec, placed))
     return service.every(conn), found
 
 

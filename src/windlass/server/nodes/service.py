@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, insert, select, update
 
+from windlass.core.errors import Unreadable
 from windlass.core.resources import Node
 from windlass.server import feed
 from windlass.server.nodes.tables import nodes
+from windlass.server.reading import as_model, or_else
 from windlass.server.store.base import Store
 from windlass.server.store.hints import touch
 
@@ -43,9 +46,10 @@ def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -
             _event(conn, offer.name, "ready", "offered by engine " + engine, now_ms)
             changed = True
             continue
-        rebooted = row["offer"].get("boot_id") != content["boot_id"]
+        before = or_else(row["offer"], {}) or {}
+        rebooted = before.get("boot_id") != content["boot_id"]
         heals = row["state"] == "gone" or (row["state"] == "unhealthy" and rebooted)
-        if row["offer"] != content or heals:
+        if before != content or heals:
             values: dict[str, Any] = {"offer": content, "seen_ms": now_ms}
             if heals:
                 values |= {"state": "ready", "reason": ""}
@@ -77,8 +81,12 @@ def every(conn: Connection) -> list[dict[str, Any]]:
 
 
 def ready(conn: Connection) -> list[Node]:
-    rows = conn.execute(select(nodes.c.offer).where(nodes.c.state == "ready")).scalars()
-    return [Node.model_validate(offer) for offer in rows]
+    """Without those whose offer cannot be read: nothing starts there before it is made anew."""
+    found = []
+    for offer in conn.execute(select(nodes.c.offer).where(nodes.c.state == "ready")).scalars():
+        with suppress(Unreadable):
+            found.append(as_model(Node, offer, "offer"))
+    return found
 
 
 class ReadyNodes:

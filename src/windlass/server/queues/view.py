@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, select
 
 from windlass.core.access import Principal, Right
+from windlass.core.errors import Unreadable
 from windlass.core.jobs import LIVE, JobSpec, JobState
 from windlass.core.queues import QueuedJob, Supply, Wants
 from windlass.core.resources import Resources
@@ -17,6 +18,7 @@ from windlass.server.clock import iso, stamp
 from windlass.server.jobs.tables import jobs
 from windlass.server.nodes import service as nodes
 from windlass.server.queues.line import Line
+from windlass.server.reading import spec_of
 
 Row = Mapping[str, Any]
 _WAITING = (JobState.QUEUED, JobState.HELD)
@@ -63,8 +65,13 @@ def shown(row: Row, position: int, who: Principal, line: Line, now_ms: int) -> Q
     mine = row["project_id"] == who.project_id or who.may(Right.QUEUE_WRITE)
     state = JobState(row["state"])
     live = state in LIVE
-    spec = JobSpec.model_validate(row["spec"])
-    reason = Reason("", row["reason"]) if live else _reason(row, spec, line, now_ms)
+    try:
+        spec = spec_of(row)
+        reason = Reason("", row["reason"]) if live else _reason(row, spec, line, now_ms)
+        wanted = wants(spec)
+    except Unreadable as err:
+        reason = Reason("unreadable", err.message)
+        wanted = Wants(members=row["members"], gpus=row["gpus"], cpus=0, memory=0)
     promise = None if live else line.promise(row["id"])
     starts = promise.start_ms if promise is not None else reason.expected_start_ms
     since = (row["started_ms"] if live else None) or row["queued_ms"] or row["submitted_ms"]
@@ -74,7 +81,7 @@ def shown(row: Row, position: int, who: Principal, line: Line, now_ms: int) -> Q
         name=row["name"] if mine else None,
         user=row["user"] if mine else None,
         project=row["project"] if mine else None,
-        state=state, priority=row["priority"], work=row["kind"], wants=wants(spec),
+        state=state, priority=row["priority"], work=row["kind"], wants=wanted,
         since=stamp(since), reason=reason.code,
         sentence=reason.sentence if mine else "",
         missing=dict(reason.missing), expected_start=iso(starts),

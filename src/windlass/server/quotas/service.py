@@ -15,8 +15,8 @@ from typing import Any
 from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection, delete, insert, select, update
 
-from windlass.core.errors import Conflict, InvalidInput, NotFound
-from windlass.core.jobs import LIVE, JobSpec
+from windlass.core.errors import Conflict, InvalidInput, NotFound, Unreadable
+from windlass.core.jobs import LIVE
 from windlass.core.quotas import (
     CapSpec,
     Entry,
@@ -32,6 +32,7 @@ from windlass.server.clock import stamp
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.nodes.tables import nodes
 from windlass.server.quotas.tables import changes, quotas
+from windlass.server.reading import or_else, placement_of, spec_of
 from windlass.server.store.upsert import insert_for
 
 Row = dict[str, Any]
@@ -144,9 +145,10 @@ def page(conn: Connection, name: str | None = None, *, seen_by: str | None = Non
 def _view(row: Row, used: Mapping[str, int], there: set[str]) -> QuotaView:
     return QuotaView.model_construct(
         name=row["name"], cohort=bool(row["cohort"]), parent=row["parent"],
-        nominal=row["nominal"], borrow=row["borrow"], lend=row["lend"],
+        nominal=or_else(row["nominal"], {}), borrow=or_else(row["borrow"], {}),
+        lend=or_else(row["lend"], {}),
         weight=row["weight_milli"], reclaim_any=bool(row["reclaim_any"]),
-        caps=tuple(CapSpec.model_construct(**cap) for cap in row["caps"]),
+        caps=tuple(CapSpec.model_construct(**cap) for cap in or_else(row["caps"], ())),
         used={kind: amount for kind, amount in used.items() if amount},
         exists=bool(row["cohort"]) or row["name"] in there,
         revision=row["revision"], changed=stamp(row["changed_ms"]),
@@ -162,13 +164,17 @@ def _used(conn: Connection, rows: Sequence[Row]) -> dict[str, Counter[str]]:
         .where(jobs.c.state.in_(sorted(LIVE)))
     )
     models = {
-        row.name: row.offer.get("gpu_model", "")
+        row.name: (or_else(row.offer, {}) or {}).get("gpu_model", "")
         for row in conn.execute(select(nodes.c.name, nodes.c.offer))
     }
     used: dict[str, Counter[str]] = {}
-    for project, spec, placement in live:
-        held = used.setdefault(project, Counter())
-        roles = JobSpec.model_validate(spec).roles
+    for row in live.mappings():
+        held = used.setdefault(row["name"], Counter())
+        try:
+            roles = spec_of(row).roles
+            placement = placement_of(row, spec_of(row))
+        except Unreadable:
+            continue  # what it holds cannot be told; it is being ended
         for placed in placement:
             role = roles[placed["role"]]
             gpus = role.gpus * 1000 + role.gpu_milli
@@ -178,7 +184,8 @@ def _used(conn: Connection, rows: Sequence[Row]) -> dict[str, Counter[str]]:
             if gpus and models.get(placed["node"]):
                 held[f"gpus:{models[placed['node']]}"] += gpus
     parents = {row["name"]: row["parent"] for row in rows}
-    named = {kind for row in rows for kind in row["nominal"]} | {"gpus", "cpus", "memory"}
+    named = {kind for row in rows for kind in or_else(row["nominal"], ())}
+    named |= {"gpus", "cpus", "memory"}
     for name in [row["name"] for row in rows if not row["cohort"]]:
         own = Counter({kind: n for kind, n in used.get(name, Counter()).items() if kind in named})
         used[name] = own
@@ -216,7 +223,7 @@ def _entries(conn: Connection) -> list[Entry]:
             name=row["name"], cohort=bool(row["cohort"]), parent=row["parent"],
             nominal=row["nominal"], borrow=row["borrow"], lend=row["lend"],
             weight=row["weight_milli"], reclaim_any=bool(row["reclaim_any"]),
-            caps=tuple(CapSpec.model_construct(**cap) for cap in row["caps"]),
+            caps=tuple(CapSpec.model_construct(**cap) for cap in or_else(row["caps"], ())),
         )
         for row in conn.execute(select(quotas)).mappings()
     ]  # fmt: skip

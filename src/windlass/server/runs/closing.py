@@ -8,12 +8,14 @@ from functools import partial
 
 from sqlalchemy import Connection, select
 
+from windlass.core.errors import Fenced, Unavailable
 from windlass.core.jobs import TERMINAL
 from windlass.server.clock import Clock
 from windlass.server.jobs.tables import jobs
 from windlass.server.runs import jobs as runs_of_jobs
 from windlass.server.runs import service
 from windlass.server.store.base import Store
+from windlass.server.troubles import Troubles
 
 SWEEP_MS = 60_000
 _PAGE = 500
@@ -21,12 +23,19 @@ _PAGE = 500
 
 class Closing:
     def __init__(
-        self, store: Store, tracking: Store, clock: Clock, *, ring: Callable[[], None]
+        self,
+        store: Store,
+        tracking: Store,
+        clock: Clock,
+        *,
+        ring: Callable[[], None],
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
         self._tracking = tracking
         self._clock = clock
         self._ring = ring
+        self._handling = (troubles or Troubles(clock)).of("closing")
         self._hinted: set[str] = set()
         self._swept_ms: int | None = None
 
@@ -61,6 +70,16 @@ class Closing:
             after = page[-1]
 
     async def _close(self, ids: Sequence[str]) -> None:
+        try:
+            await self._close_all(ids)
+        except (Fenced, Unavailable):
+            raise
+        except Exception:  # of one of them: each by itself; the sweep tries again
+            for job_id in ids:
+                with self._handling.of(job_id):
+                    await self._close_all([job_id])
+
+    async def _close_all(self, ids: Sequence[str]) -> None:
         def look(conn: Connection) -> dict[str, tuple[str, int]]:
             query = select(jobs.c.id, jobs.c.state, jobs.c.ended_ms).where(jobs.c.id.in_(ids))
             return {row.id: (row.state, row.ended_ms) for row in conn.execute(query)}

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select, update
 
 from windlass.core.access import Principal, Right
 from windlass.core.errors import Forbidden, NotFound
-from windlass.core.strict import Count, Line, Strict, Text
+from windlass.core.strict import Count, InstantMs, Line, Strict, Text
 from windlass.server.access.calls import Call
 from windlass.server.http.body import json_body
 from windlass.server.http.marks import require
@@ -31,8 +31,8 @@ ATTEMPT = 1
 
 class OfflineLines(Strict):
     name: Annotated[Line, Field(min_length=1, max_length=250)]
-    started_ms: Count
-    ended_ms: Count | None = None
+    started_ms: InstantMs
+    ended_ms: InstantMs | None = None
     """The run is over, and all of it was brought."""
     params: dict[Line, dict[Line, Text]] = {}
     """By where they were found: names and values."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -29,14 +28,14 @@ from windlass.server.checkpoints import catalogue as checkpoints
 from windlass.server.checkpoints import files
 from windlass.server.clock import Clock
 from windlass.server.jobs.tables import attempts, jobs
+from windlass.server.reading import or_else
 from windlass.server.settings import Settings
 from windlass.server.storage import catalogue
 from windlass.server.storage.catalogue import Object
 from windlass.server.storage.reading import READ, Shelf
 from windlass.server.storage.sending import Pending, Sending
 from windlass.server.store.base import Store
-
-log = logging.getLogger("windlass.storage")
+from windlass.server.troubles import Troubles
 
 _OVERLAP_MS = 60_000
 """Ends are written down in another order than they happen."""
@@ -62,9 +61,11 @@ class Ended:
         sending: Sending,
         shelf: Shelf,
         gather: Callable[[str, str], Awaitable[None]],
+        troubles: Troubles,
     ) -> None:
         self._store, self._clock, self._settings = store, clock, settings
         self._sending, self._shelf, self._gather = sending, shelf, gather
+        self._handling = troubles.of("storage")
         self._keep_ms = settings.storage_cache_ms
         self._since = 0
         self._pending: dict[str, _Job] = {}
@@ -87,9 +88,11 @@ class Ended:
                 again = await self._move(job)
             except (Unavailable, Fenced):
                 raise
-            except Exception:  # of this job: the others need not wait for it
-                log.exception("the files of job %s stay here for now", job.id)
-                again = self._clock.now_ms() + _LEAST_READ_MS
+            except Exception as err:  # of this job: the others need not wait for it
+                wait_ms = max(_LEAST_READ_MS, self._handling.failed(job.id, err))
+                again = self._clock.now_ms() + wait_ms
+            else:
+                self._handling.well(job.id)
             if again is None:
                 del self._pending[job.id]
                 self._done[job.id] = job
@@ -218,7 +221,9 @@ def _places(conn: Connection, job_id: str) -> list[tuple[str, str]]:
         select(attempts.c.id, attempts.c.placement).where(attempts.c.job_id == job_id)
     )
     return [
-        (row.id, node) for row in rows for node in {placed["node"] for placed in row.placement}
+        (row.id, node)
+        for row in rows
+        for node in {placed["node"] for placed in or_else(row.placement, ())}
     ]
 
 

@@ -30,6 +30,7 @@ from windlass.server.storage.ended import Ended
 from windlass.server.storage.reading import Shelf
 from windlass.server.storage.sending import AT_ONCE, Pending, Sending
 from windlass.server.store.base import Store
+from windlass.server.troubles import Troubles
 
 _SWEEP_MS = 3_600_000
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,20 +47,24 @@ class Moving:
         *,
         guard: Callable[[Connection], None],
         gather: Callable[[str, str], Awaitable[None]],
+        troubles: Troubles | None = None,
     ) -> None:
         self._store, self._clock, self._storage = store, clock, storage
         self._guard = guard
         self._blobs = settings.home / "blobs"
         self._keep_ms = settings.storage_cache_ms
         self._sending = Sending(store, clock, storage, guard)
-        self._ended = Ended(store, clock, settings, self._sending, shelf, gather)
+        troubles = troubles or Troubles(clock)
+        self._ended = Ended(store, clock, settings, self._sending, shelf, gather, troubles)
+        self._handling = troubles.of("storage")
         self._swept_ms = clock.now_ms()
 
     async def turn(self) -> int | None:
         """The milliseconds until there is more to do."""
         await self.carry_out()
         for folder in await asyncio.to_thread(_folders, self._blobs):
-            await self._move_blobs(folder)
+            with self._handling.of(f"blobs of {folder.name}"):
+                await self._move_blobs(folder)
         due = await self._ended.turn()
         now = self._clock.now_ms()
         if now - self._swept_ms > _SWEEP_MS:

@@ -34,6 +34,7 @@ from windlass.server.http.query import Ref, WholeNumber
 from windlass.server.jobs import service as jobs
 from windlass.server.jobs.routes import Key
 from windlass.server.parts import Parts, Wired
+from windlass.server.reading import as_model
 from windlass.server.studies import reports, service, views
 from windlass.tune.draw import grid
 from windlass.tune.samplers import installed
@@ -123,7 +124,7 @@ async def trials(call: Read, parts: Wired, ref: StudyRef) -> Any:
 
     def look(conn: Connection) -> tuple[StudySpec, list[dict[str, Any]]]:
         row = service.find(conn, call.principal, ref)
-        return StudySpec.model_validate(row["spec"]), service.trials_of(conn, row["id"])
+        return as_model(StudySpec, row["spec"], "spec"), service.trials_of(conn, row["id"])
 
     spec, rows = await parts.store.read(look)
     open_ = [row["job_id"] for row in rows if row["ended_ms"] is None]

@@ -31,6 +31,7 @@ from windlass.server.access.tenant import of_tenant
 from windlass.server.bundles.tables import bundles
 from windlass.server.jobs import naming
 from windlass.server.queues import service as queues
+from windlass.server.reading import as_model
 from windlass.server.secrets import service as secrets
 from windlass.server.studies import reports
 from windlass.server.studies.tables import studies, trials
@@ -320,7 +321,7 @@ def _warm(conn: Connection, who: Principal, spec: StudySpec) -> list[Row]:
             other = find(conn, who, ref)
         except NotFound as err:
             raise InvalidInput(f"from: {err}", hint="`windlass study ls` lists them") from err
-        theirs = StudySpec.model_validate(other["spec"])
+        theirs = as_model(StudySpec, other["spec"], "spec")
         if [(o.metric, o.goal) for o in theirs.objectives] != [
             (o.metric, o.goal) for o in spec.objectives
         ]:

@@ -18,18 +18,20 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from windlass.core.errors import Conflict, Fenced, Unavailable
+from windlass.core.errors import Conflict, Fenced, Unavailable, Unreadable
 from windlass.core.jobs import TERMINAL as OVER
 from windlass.core.jobs import JobState
 from windlass.core.studies import LIVE_STUDIES, StudySpec, StudyState, TrialState
 from windlass.server import failpoints
 from windlass.server.clock import Clock
 from windlass.server.jobs.tables import jobs
+from windlass.server.reading import as_model
 from windlass.server.store.base import Store
-from windlass.server.studies import judging, reports, service, writing
+from windlass.server.studies import aside, judging, reports, service, writing
 from windlass.server.studies.asking import NoAnswer, Sampling
 from windlass.server.studies.tables import studies
 from windlass.server.studies.writing import CannotGoOn, Change, Draft
+from windlass.server.troubles import Troubles
 from windlass.tune.history import Advance, Create, Finish, Past, Pause, Prune, Resume, Step
 from windlass.tune.plan import hopeless, plan
 from windlass.tune.results import best
@@ -70,6 +72,7 @@ class Tuning:
         wished: Callable[[str], None],
         checkpoints_of: Callable[[str], Path],
         ring: Callable[[], None] = lambda: None,
+        troubles: Troubles | None = None,
     ) -> None:
         """`wished` hears of jobs that were told something, `ring` wakes the loop."""
         self._store = store
@@ -80,6 +83,7 @@ class Tuning:
         self._wished = wished
         self._checkpoints_of = checkpoints_of
         self._ring = ring
+        self._handling = (troubles or Troubles(clock)).of("studies")
         self._watch = reports.Watch()
         self._ended: dict[str, dict[int, Past]] = {}  # by study: what will not change any more
         self._live = True
@@ -102,6 +106,9 @@ class Tuning:
             del self._ended[gone]
         due: int | None = None
         for study_id in ids:
+            if not self._handling.may(study_id):
+                due = 1000 if due is None else min(due, 1000)
+                continue
             try:
                 again = await self._tend(study_id)
             except (Fenced, Unavailable):
@@ -109,16 +116,20 @@ class Tuning:
             except Conflict as err:
                 log.debug("study %s: %s", study_id, err)
                 again = _AGAIN_MS
-            except Exception:
-                log.exception("study %s is put off after an error", study_id)
-                again = 1000
+            except Exception as err:  # of this one: the others go on
+                again = self._handling.failed(study_id, err)
+            else:
+                self._handling.well(study_id)
             due = again if due is None else due if again is None else min(due, again)
         return due
 
     # One study
 
     async def _tend(self, study_id: str) -> int | None:
-        look = await self._look(study_id)
+        try:
+            look = await self._look(study_id)
+        except Unreadable as err:
+            return await self._set_aside(study_id, err)
         if look is None:
             return None
         state = StudyState(look.row["state"])
@@ -131,6 +142,17 @@ class Tuning:
         if state is StudyState.STOPPING:
             return await self._stop(look)
         return await self._advance(look)
+
+    async def _set_aside(self, study_id: str, err: Unreadable) -> int | None:
+        def write(conn: Connection) -> list[str]:
+            self._guard(conn)
+            now = self._clock.now_ms()
+            return aside.set_aside(conn, study_id, err.message, now, self._checkpoints_of)
+
+        told = await self._store.write(write)
+        for job_id in told:
+            self._wished(job_id)
+        return 0 if told else POLL_MS
 
     async def _look(self, study_id: str) -> Look | None:
         known = self._ended.setdefault(study_id, {})
@@ -150,7 +172,7 @@ class Tuning:
         if found is None:
             return None
         row, rows, now = found
-        spec = StudySpec.model_validate(row["spec"])
+        spec = as_model(StudySpec, row["spec"], "spec")
         for each in rows:
             if each["ended_ms"] is not None:
                 known.setdefault(each["number"], service.past_of(each))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.core.errors import Unreadable
 from windlass.core.studies import (
     Objective,
     StudyDetail,
@@ -15,6 +16,7 @@ from windlass.core.studies import (
     TrialView,
 )
 from windlass.server.clock import iso, stamp
+from windlass.server.reading import as_model
 from windlass.server.studies import service
 from windlass.tune.history import Past
 from windlass.tune.results import best, curve, importance
@@ -37,16 +39,24 @@ def best_of(rows: Sequence[Row], results: Mapping[str, Sequence[Past]]) -> dict[
     return {
         row["id"]: best(_objectives(row), results[row["id"]])
         for row in rows
-        if row["id"] in results
+        if row["id"] in results and _objectives(row)
     }
 
 
 def _objectives(row: Row) -> tuple[Objective, ...]:
-    return StudySpec.model_validate(row["spec"]).objectives
+    """None where its spec cannot be read."""
+    try:
+        return _spec(row).objectives
+    except Unreadable:
+        return ()
+
+
+def _spec(row: Row) -> StudySpec:
+    return as_model(StudySpec, row["spec"], "spec")
 
 
 def study_detail(row: Row, trials: Sequence[Row]) -> StudyDetail:
-    spec = StudySpec.model_validate(row["spec"])
+    spec = _spec(row)
     history = [service.past_of(each) for each in trials]
     counts: dict[str, int] = {}
     for past in history:
@@ -73,12 +83,16 @@ def trial_view(row: Row) -> TrialView:
 
 
 def _fields(row: Row, counts: Mapping[str, int], found: Sequence[Past]) -> dict[str, Any]:
-    spec = StudySpec.model_validate(row["spec"])
+    try:
+        spec, reason = _spec(row), row["reason"]
+        told = {"sampler": spec.sampler.kind or "", "pruner": spec.pruner.kind}
+    except Unreadable as err:
+        told, reason = {"sampler": "", "pruner": ""}, err.message
     return {
+        **told,
         "id": row["id"], "name": row["name"], "project": row["project"], "user": row["user"],
-        "state": StudyState(row["state"]), "reason": row["reason"], "wish": row["wish"],
-        "sampler": spec.sampler.kind or "", "pruner": spec.pruner.kind,
-        "objectives": spec.objectives, "trials": row["target"], "made": row["made"],
+        "state": StudyState(row["state"]), "reason": reason, "wish": row["wish"],
+        "objectives": _objectives(row), "trials": row["target"], "made": row["made"],
         "counts": dict(counts), "best": tuple(past.number for past in found),
         "best_values": found[0].values if len(found) == 1 else (),
         "created": stamp(row["created_ms"]), "ended": iso(row["ended_ms"]),

@@ -33,6 +33,7 @@ from windlass.server.audit import record
 from windlass.server.checkpoints import starting
 from windlass.server.jobs import moves
 from windlass.server.jobs import service as jobs
+from windlass.server.reading import as_model
 from windlass.server.studies import reports, service
 from windlass.server.studies.tables import studies, trials
 from windlass.tune.history import Create, Reports
@@ -181,7 +182,7 @@ def _make(
 ) -> tuple[int, str]:
     """How many of the drafts became trials, each with its job, and why not all."""
     who = owner(conn, row)
-    spec = StudySpec.model_validate(row["spec"])
+    spec = as_model(StudySpec, row["spec"], "spec")
     for at, draft in enumerate(drafts):
         number = row["made"] + at
         if draft.step.number != number:

@@ -13,13 +13,14 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from windlass.core.errors import NotFound
+from windlass.core.errors import Fenced, NotFound, Unavailable
 from windlass.core.jobs import LIVE
 from windlass.core.usage import format_money
 from windlass.server.clock import Clock
 from windlass.server.jobs import moves
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.store.base import Store
+from windlass.server.troubles import Troubles
 from windlass.server.usage import budgets, ledger, report, rollup
 from windlass.server.usage.metering import HOUR_MS
 from windlass.server.usage.tables import holdings
@@ -41,11 +42,13 @@ class Meter:
         wished: Callable[[str], None],
         cut_ms: int = HOUR_MS,
         turn_ms: int = TURN_MS,
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._guard = guard
         self._wished = wished
+        self._handling = (troubles or Troubles(clock)).of("meter")
         self._cut_ms = cut_ms
         self._turn_ms = turn_ms
         self._cut_at = 0
@@ -60,8 +63,10 @@ class Meter:
         if await self._store.read(rollup.behind):
             while await self._store.write(self._add):
                 pass
-        await self._watch_budgets()
-        await self._watch_limits()
+        with self._handling.of("budgets"):
+            await self._watch_budgets()
+        with self._handling.of("cost limits"):
+            await self._watch_limits()
         until = self._cut_at + self._cut_ms - self._clock.now_ms()
         return max(0, min(self._turn_ms, until))
 
@@ -70,7 +75,15 @@ class Meter:
         ids = await self._store.read(lambda conn: _before(conn, bound))
         for at in range(0, len(ids), _TOGETHER):
             some = ids[at : at + _TOGETHER]
-            await self._store.write(partial(self._cut_some, job_ids=some, bound=bound))
+            try:
+                await self._store.write(partial(self._cut_some, job_ids=some, bound=bound))
+            except (Fenced, Unavailable):
+                raise
+            except Exception:  # of one of them: each by itself
+                for job_id in some:
+                    with self._handling.of(job_id):
+                        one = partial(self._cut_some, job_ids=[job_id], bound=bound)
+                        await self._store.write(one)
 
     def _cut_some(self, conn: Connection, job_ids: Sequence[str], bound: int) -> None:
         self._guard(conn)
@@ -106,7 +119,8 @@ class Meter:
                 "it goes on from its checkpoint when there is more"
             )
             for job_id in ids:
-                await self._wish(job_id, "restart", reason)
+                with self._handling.of(job_id):
+                    await self._wish(job_id, "restart", reason)
 
     async def _watch_limits(self) -> None:
         """Jobs that may cost only so much."""
@@ -121,7 +135,8 @@ class Meter:
 
         for job_id, cost, limit in await self._store.read(over):
             reason = f"cost-limit: it cost {format_money(cost)} of {format_money(limit)}"
-            await self._wish(job_id, "cancel", reason)
+            with self._handling.of(job_id):
+                await self._wish(job_id, "cancel", reason)
 
     async def _wish(self, job_id: str, wish: str, reason: str) -> None:
         """Of a job that runs, unless it is ending already."""

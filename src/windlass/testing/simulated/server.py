@@ -31,6 +31,7 @@ from windlass.server.jobs.admit import Admit
 from windlass.server.jobs.fitting import Fitting
 from windlass.server.jobs.reconcile import Reconcile
 from windlass.server.nodes import service as node_service
+from windlass.server.troubles import Troubles
 from windlass.server.usage.meter import Meter
 from windlass.testing.simulated.cluster import Cluster, FakeEngine, FakeWorker
 from windlass.testing.simulated.disk import PROJECT_ID, USER_ID, Disk, ProcessStore
@@ -66,6 +67,7 @@ class Server:
         self._disk, self._evidence, self._alone = disk, evidence, alone
         self._engine = FakeEngine(cluster, process)
         self.leadership = loops.Leadership(store, process.name)
+        self._troubles = Troubles(clock)
         self._wake_admit, self._wake_reconcile = loops.Bell(), loops.Bell()
         self.feed = Feed(store)
         if not alone:  # as over PostgreSQL: no hint comes of what another server commits
@@ -73,11 +75,11 @@ class Server:
         self.reconcile = Reconcile(
             store, clock, {"local": self._engine}, guard=self.leadership.guard,
             launch_facts=_launch_facts, worker_token=lambda attempt: "token",
-            jitter=chance.random, ttl_ms=TTL_MS, poke=self._poke,
+            jitter=chance.random, ttl_ms=TTL_MS, poke=self._poke, troubles=self._troubles,
         )  # fmt: skip
         self.admit = Admit(
             store, clock, guard=self.leadership.guard, new_attempt=new_attempt,
-            started=self.reconcile.hint, ttl_ms=TTL_MS,
+            started=self.reconcile.hint, ttl_ms=TTL_MS, troubles=self._troubles,
         )  # fmt: skip
         self.meter = Meter(
             store, clock, guard=self.leadership.guard, wished=self.reconcile.hint,
@@ -110,7 +112,7 @@ class Server:
             "reconcile": (self.reconcile.turn, self._wake_reconcile, 5.0),
             "meter": (self.meter.turn, loops.Bell(), CUT_MS / 1000),
         }
-        await loops.lead(self.leadership, self._begin, turns)
+        await loops.lead(self.leadership, self._begin, turns, troubles=self._troubles)
 
     async def _begin(self) -> None:
         await self._offer()
