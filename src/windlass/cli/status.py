@@ -6,7 +6,7 @@ import shutil
 
 import click
 
-from windlass.cli import moments, output
+from windlass.cli import local, moments, output
 from windlass.cli.node import summary
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client.nodes import Node
@@ -16,6 +16,8 @@ from windlass.client.places import data_dir
 @verb("status", outputs=WORDS)
 def command(session: Session) -> None:
     """What runs here: address, version, nodes, jobs."""
+    if session.config.local:
+        local.demand_answers()
     status = session.client.status()
     home = data_dir()
     if session.config.local and home.exists():
