@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "server": {"scheduler", "engines", "contracts", "tune", "patterns", "core"},
     "cli": {
         "client", "core", "contracts", "server", "job", "scheduler", "engines", "train", "tune",
-        "automl",
+        "automl", "patterns",
     },
     "testing": {"client", "core", "contracts", "server", "engines", "scheduler", "job", "worker"},
 }  # fmt: skip

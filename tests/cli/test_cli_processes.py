@@ -17,7 +17,7 @@ import pytest
 from standin import Call, StandIn
 
 from windlass.cli import local
-from windlass.core.errors import Internal
+from windlass.core.errors import Internal, Unavailable
 from windlass.worker.ports import HeldPorts
 
 STANDIN = Path(__file__).parent / "standin.py"
@@ -79,6 +79,48 @@ def test_up_is_harmless_when_up_and_down_when_down(started: local.Server, cli: C
     assert down.code == 0 and "stopped the server" in down.err
     again = cli("down")
     assert again.code == 0 and "nothing to stop" in again.err
+
+
+@pytest.fixture
+def hanging(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[local.Server]:
+    """A true server that was stopped in its tracks."""
+    found = local.start(local.command(port=0))
+    try:
+        os.kill(found.pid, signal.SIGSTOP)
+        monkeypatch.setattr(local, "ANSWER_SECONDS", 1.0)
+        yield found
+    finally:
+        local.end_by_force(found)
+        until(lambda: not psutil.pid_exists(found.pid))
+
+
+def test_a_server_that_hangs_is_not_one_that_is_away(hanging: local.Server, cli: Call) -> None:
+    for words in (["down"], ["status"], ["up", "--port", "0"]):
+        told = cli(*words)
+        assert told.code == 105, (words, told)
+        assert f"pid {hanging.pid}" in told.err and "has not answered" in told.err
+        assert "windlass down --force" in told.err and f"kill -CONT {hanging.pid}" in told.err
+    with pytest.raises(Unavailable, match="has not answered"):
+        local.start(local.command(port=0))  # as `run` would
+    assert "down --force" in cli("doctor").out
+    refused = cli("down", "--kill", "--force")
+    assert refused.code == 2 and "stops no jobs" in refused.err
+    assert psutil.pid_exists(hanging.pid), "words end nothing"
+    forced = cli("down", "--force")
+    assert forced.code == 0 and f"pid {hanging.pid}" in forced.err
+    assert not psutil.pid_exists(hanging.pid)
+    assert "nothing to stop" in cli("down", "--force").err
+
+
+def test_force_ends_our_server_and_nobody_else(home: Path, cli: Call) -> None:
+    """A pid that was used again, in a note that a killed server left behind."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+        note = {"pid": stranger.pid, "start_time": 1, "boot_id": "", "url": "http://127.0.0.1:9"}
+        (home / "server.json").write_text(json.dumps(note))
+        assert "nothing to stop" in cli("down", "--force").err
+        local.end_by_force(local.Server(stranger.pid, note["url"], "", home, answers=False))
+        assert stranger.poll() is None
+        stranger.communicate(b"\n", timeout=60)
 
 
 def test_run_starts_the_server_of_this_machine_when_it_is_not_up(

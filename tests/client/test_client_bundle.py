@@ -80,10 +80,24 @@ def test_ignore_files_and_what_is_never_code_are_left_out(project: Path) -> None
         ("# x", "# x", False, False),
         ("[", "[", False, True),
         ("a.b", "axb", False, False),
+        ("**/a*b/c/**/d", "a/ab/ab/c/x/d", False, True),
+        ("*a*b*a", "xaybza", False, True),
+        ("a***/b", "ax/b", False, True),
+        ("a**/b", "a/x/b", False, False),
+        ("a[!x]b", "a/b", False, False),
     ],
 )
 def test_rules_mean_what_git_says(line: str, path: str, directory: bool, expected: bool) -> None:
     assert ignored(path, directory, rules([line])) is expected
+
+
+@pytest.mark.parametrize(
+    "line", ["*a" * 20 + "b", "**/a" * 12 + "/b", "**/*a*a*b" * 6 + "/c", "a*" * 30 + "!"]
+)
+def test_no_rule_takes_for_ever(line: str) -> None:
+    """Of a repository that one was sent: tried in every way, these take years."""
+    for path in ("a" * 250, "/".join("a" * 60), ("a" * 60 + "/") * 4 + "x"):
+        assert not ignored(path, False, rules([line]))
 
 
 def test_links_travel_as_files_inside_and_are_named_when_left_out(

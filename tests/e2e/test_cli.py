@@ -147,5 +147,9 @@ def test_a_pattern_for_which_re_takes_for_ever_holds_up_neither_job_nor_server(
     assert shared.client.jobs.get("long").attempt == 2, "the second rule was seen"
     assert shared.cli("logs", "--grep", "(a+)+$", "long").stdout == ""
     assert shared.cli("logs", "--grep", "(a+)+!$", "long").stdout.strip() == "a" * 200 + "!"
-    refused = shared.cli("logs", "--grep", "a(?=b)", "long")
-    assert refused.returncode == 2 and "lookahead" in refused.stderr
+    followed = shared.cli("logs", "-f", "--grep", "(a+)+!?!?$", "long", timeout=120)
+    assert followed.returncode == 3 and followed.stdout.strip() == "a" * 200 + "!"
+    assert shared.cli("logs", "-f", "--grep", "(a+)+$", "long", timeout=120).stdout == ""
+    for follow in ([], ["-f"]):
+        refused = shared.cli("logs", *follow, "--grep", "a(?=b)", "long")
+        assert refused.returncode == 2 and "lookahead" in refused.stderr

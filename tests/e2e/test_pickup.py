@@ -104,8 +104,9 @@ def test_what_is_asked_of_usage_is_checked(platform: Platform) -> None:
 
 
 def test_the_job_file_turns_it_off_and_brings_patterns_of_its_own(platform: Platform) -> None:
-    code = "print('loss=0.5'); print('gen 3 best 12.5')"
-    spec = {"pickup": False, "parse": [r"gen (?P<step>\d+) best (?P<best>[0-9.]+)"]}
+    code = "print('a' * 200 + '!'); print('loss=0.5'); print('gen 3 best 12.5')"
+    slow = r"(?P<slow>(a+)+)b"  # `re` would try every way to part the first line
+    spec = {"pickup": False, "parse": [slow, r"gen (?P<step>\d+) best (?P<best>[0-9.]+)"]}
     job = platform.submit([sys.executable, "-c", code, "--lr", "0.1"], metrics=spec)
     platform.wait(job)
     found = series(platform, job, "best,loss")

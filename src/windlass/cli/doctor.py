@@ -107,6 +107,11 @@ def server(session: Session) -> Iterator[Check]:
         with Http(url.value, patience_seconds=0.0, timeout_seconds=5.0) as http:
             health = http.get("/health", signed=False)
     except WindlassError as err:
+        there = local.look() if session.config.local else None
+        if there and not there.answers:
+            told = local.silent(there)
+            yield Check("server", "bad", told.message, told.hint)
+            return
         fix = "windlass up" if session.config.local else f"the address is from {url.origin}"
         yield Check("server", "note" if session.config.local else "bad", err.message, fix)
         if session.config.local:

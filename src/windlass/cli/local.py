@@ -1,7 +1,9 @@
 """The server of this machine as a process: start it apart from us, wait for it, end it.
 
 What is true is asked of the server itself (`/health`) and of the process, never assumed from a
-file: `server.json` may be left over from a server that was killed.
+file: `server.json` may be left over from a server that was killed. A process that is there and
+does not answer is neither up nor away: nothing is started beside it, and it is ended by its pid
+alone (`windlass down --force`).
 """
 
 from __future__ import annotations
@@ -18,10 +20,12 @@ from typing import Any
 
 from windlass.client.http import Http
 from windlass.client.places import data_dir
-from windlass.core.errors import Internal, WindlassError
+from windlass.core.errors import Internal, Unavailable, Unreachable, WindlassError
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7400
 START_SECONDS = 60.0
+ANSWER_SECONDS = 5.0
+"""One that has not answered by then hangs, or might as well."""
 
 
 @dataclass(frozen=True)
@@ -30,22 +34,55 @@ class Server:
     url: str
     version: str
     home: Path
+    answers: bool = True
 
 
-def find() -> Server | None:
-    """The server that answers for this home now."""
+def look() -> Server | None:
+    """The server process of this home, whether or not it answers."""
     home = data_dir()
     about = _about(home)
     if not about or not _same_process(about):
         return None  # and whatever answers at that address now is another home's
+    version, answers = str(about.get("version", "")), True
     try:
-        with Http(about["url"], patience_seconds=0.0, timeout_seconds=5.0) as http:
+        with Http(about["url"], patience_seconds=0.0, timeout_seconds=ANSWER_SECONDS) as http:
             health = http.get("/health", signed=False)
+        version = str(health.get("version", version)) if isinstance(health, dict) else version
+    except Unreachable:
+        answers = False
     except WindlassError:
-        return None
-    if not isinstance(health, dict) or not health.get("ok"):
-        return None
-    return Server(about["pid"], about["url"], str(health.get("version", "")), home)
+        pass  # an answer too: why it cannot serve is the next call's to hear
+    if not answers and not _same_process(about):
+        return None  # it was about to end
+    return Server(about["pid"], about["url"], version, home, answers)
+
+
+def find() -> Server | None:
+    """The server that answers for this home now."""
+    found = look()
+    return found if found and found.answers else None
+
+
+def demand_answers() -> Server | None:
+    """As `find`. Raises Unavailable when it is there and does not answer."""
+    found = look()
+    if found and not found.answers:
+        raise silent(found)
+    return found
+
+
+def silent(server: Server) -> Unavailable:
+    """What to say of one that is there and does not answer."""
+    stopped = "" if not _is_stopped(server.pid) else (
+        f" Its process is stopped: `kill -CONT {server.pid}` lets it go on."
+    )  # fmt: skip
+    return Unavailable(
+        f"the server of {server.home} is there (pid {server.pid}, {server.url}), but has not "
+        f"answered within {ANSWER_SECONDS:g} s",
+        hint="wait, if this machine is busy; `windlass down --force` ends it by its pid, running "
+        f"jobs go on.{stopped} Its log: {server.home / 'server.log'}",
+        pid=server.pid,
+    )
 
 
 def command(
@@ -82,8 +119,9 @@ def command(
 
 def start(words: Sequence[str], *, timeout_seconds: float = START_SECONDS) -> Server:
     """Start the server detached and return once it answers. Raises Internal with the last lines
-    of its log when it ends instead."""
+    of its log when it ends instead, Unavailable when one is there that does not answer."""
     home = data_dir()
+    demand_answers()
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = home / "server.log"
     size = log.stat().st_size if log.exists() else 0
@@ -136,8 +174,30 @@ def stop(server: Server, *, timeout_seconds: float = 30.0) -> None:
     except psutil.TimeoutExpired:
         raise Internal(
             f"the server (pid {server.pid}) still runs after {timeout_seconds:g} s",
-            hint=f"its log: {server.home / 'server.log'}",
+            hint=f"`windlass down --force` ends it; its log: {server.home / 'server.log'}",
         ) from None
+
+
+def end_by_force(server: Server, *, timeout_seconds: float = 30.0) -> None:
+    """SIGKILL to the server's process, and to no other: whether it is still the one that wrote
+    the note is asked once the handle to it is held. Raises Internal when it does not end."""
+    import psutil
+
+    try:
+        process = psutil.Process(server.pid)  # which knows a pid that was used again
+        about = _about(server.home)
+        if not about or about["pid"] != server.pid or not _same_process(about):
+            return
+        process.kill()
+        process.wait(timeout_seconds)
+    except psutil.NoSuchProcess:
+        pass
+    except psutil.TimeoutExpired:
+        raise Internal(
+            f"the server (pid {server.pid}) is there {timeout_seconds:g} s after it was killed",
+            hint="the system holds it (a disk or a network drive that hangs); it ends by itself",
+        ) from None
+    (server.home / "server.json").unlink(missing_ok=True)
 
 
 def tail(path: Path, start: int = 0, lines: int = 12) -> str:
@@ -180,6 +240,15 @@ def _same_process(about: dict[str, Any]) -> bool:
     except psutil.NoSuchProcess:
         return False
     return abs(created - float(about.get("start_time") or 0)) < 2.0
+
+
+def _is_stopped(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
 
 
 def _apart() -> dict[str, Any]:

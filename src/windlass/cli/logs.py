@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,8 @@ from windlass.cli.session import Session, job_argument, verb
 from windlass.cli.specs import ranks_of
 from windlass.client.jobs import Job
 from windlass.core.errors import InvalidInput
+from windlass.core.patterns import names_of
+from windlass.patterns.automaton import Automaton
 
 
 @verb("logs", outputs=("table", "json", "jsonl"), quiet=False)
@@ -87,11 +88,15 @@ def one_rank(word: str, ranks: Sequence[str]) -> str:
     raise InvalidInput(f"--rank: no rank {word!r}; there are 0 to {len(ranks) - 1}: {named}")
 
 
-def pattern(grep: str | None) -> re.Pattern[str] | None:
+def pattern(grep: str | None) -> Automaton | None:
+    """What the server looks for in the same words, as it comes."""
+    if not grep:
+        return None
     try:
-        return re.compile(grep) if grep else None
-    except re.error as err:
-        raise InvalidInput(f"--grep: not a regular expression: {err} (found {grep!r})") from None
+        names_of(grep)
+    except ValueError as err:
+        raise InvalidInput(f"--grep: {err}") from None
+    return Automaton(grep)
 
 
 class Only(follow.Screen):
@@ -102,7 +107,7 @@ class Only(follow.Screen):
         inner: follow.Screen,
         rank: str | None,
         stream: str | None,
-        wanted: re.Pattern[str] | None,
+        wanted: Automaton | None,
         as_json: bool,
     ) -> None:
         super().__init__(())

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from windlass.cli import moments, output
+from windlass.cli import local, moments, output
 from windlass.cli.node import summary
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client.nodes import Node
@@ -33,6 +33,8 @@ def trouble_lines(troubles: Sequence[Mapping[str, Any]]) -> list[str]:
 @verb("status", outputs=WORDS)
 def command(session: Session) -> None:
     """What runs here: address, version, nodes, jobs."""
+    if session.config.local:
+        local.demand_answers()
     status = session.client.status()
     home = data_dir()
     if session.config.local and home.exists():

@@ -73,7 +73,7 @@ def command(
         public_url=public_url,
         base_path=base_path,
     )
-    server = local.find()
+    server = local.demand_answers()
     started = server is None
     if server is None:
         if foreground:

@@ -381,6 +381,12 @@ class Http:
         raise Internal("too many turns")  # not reached: the limit of time comes first
 
     def _unreachable(self, err: Exception) -> Unreachable:
+        if isinstance(err, TimeoutError):
+            return Unreachable(
+                f"the server at {self.url} is silent: it did not answer in time",
+                hint="it hangs, or it or the network is very busy; `windlass status` tells more",
+                url=self.url,
+            )
         why = getattr(err, "strerror", None) or str(err) or type(err).__name__
         return Unreachable(
             f"no server answers at {self.url}: {why}",

@@ -42,9 +42,9 @@ def rules(lines: Iterable[str], base: str = "") -> list[Rule]:
         text = text.rstrip("/")
         anchored = "/" in text
         prefix = re.escape(base + "/") if base else ""
-        middle = "" if anchored else "(?:.*/)?"
+        text = text.lstrip("/") if anchored else "**/" + text
         try:
-            pattern = re.compile(prefix + middle + _expression(text.lstrip("/")))
+            pattern = re.compile(prefix + _expression(text))
         except re.error:
             continue  # git, too, lets a broken pattern match nothing
         found.append(Rule(pattern, keep, only_directories))
@@ -62,28 +62,40 @@ def ignored(path: str, directory: bool, known: Sequence[Rule]) -> bool:
 
 
 def _expression(glob: str) -> str:
-    out, at = [], 0
+    """`**/` at the beginning of a name parts it: what stands between two is taken where it first
+    fits. Elsewhere two stars are one."""
+    first, *others = re.split(r"(?:^|(?<=/))\*\*/", glob)
+    out = _part(first)
+    for at, part in enumerate(others):
+        last = at == len(others) - 1
+        out += f"(?:.*/)?{_part(part)}" if last else f"(?>(?:.*?/)??{_part(part)})"
+    return out
+
+
+def _part(glob: str) -> str:
+    """Without `**/`. A star reaches as far as the next slash."""
+    pieces, at = [""], 0
     while at < len(glob):
         rest = glob[at:]
-        if rest.startswith("**/"):
-            out.append("(?:.*/)?")
-            at += 3
-        elif rest.startswith("/**") and len(rest) == 3:
-            out.append("/.*")
+        if rest == "/**":
+            pieces[-1] += "/.*"
             at += 3
         elif rest.startswith("*"):
-            out.append("[^/]*")
+            pieces.append("")
             at += len(rest) - len(rest.lstrip("*"))
         elif rest.startswith("?"):
-            out.append("[^/]")
+            pieces[-1] += "[^/]"
             at += 1
         elif rest.startswith("[") and "]" in rest[2:]:
             end = rest.index("]", 2)
             inside = rest[1:end].replace("\\", "\\\\")
-            out.append("[" + ("^" + inside[1:] if inside.startswith("!") else inside) + "]")
+            inside = "^" + inside[1:] if inside.startswith("!") else inside
+            pieces[-1] += f"(?!/)[{inside}]"
             at += end + 1
         else:
             skip = 1 if rest.startswith("\\") and len(rest) > 1 else 0
-            out.append(re.escape(rest[skip]))
+            pieces[-1] += re.escape(rest[skip])
             at += 1 + skip
-    return "".join(out)
+    first, *starred = pieces
+    passed = "".join(f"(?>[^/]*?{piece})" for piece in starred[:-1])
+    return first + passed + "".join(f"[^/]*{piece}" for piece in starred[-1:])

@@ -102,12 +102,12 @@ async def _serve(
     from windlass.server.app import create_app, running
     from windlass.server.http.connections import allow_many, serving
 
-    most = allow_many()
+    room = allow_many()
     async with running(settings, _worker_command(settings.home)) as parts:
         app = create_app(parts)
-        servers = [(_server_class()(serving(app, settings, most, tls)), listening)]
+        servers = [(_server_class()(serving(app, settings, room, tls)), listening)]
         if local is not None:
-            servers.append((_server_class()(serving(app, settings, most)), local))
+            servers.append((_server_class()(serving(app, settings, room)), local))
         _obey_signals([server for server, _ in servers])
         tasks = [asyncio.create_task(server.serve(sockets=[where])) for server, where in servers]
         while not all(s.started for s, _ in servers) and not any(t.done() for t in tasks):

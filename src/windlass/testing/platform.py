@@ -62,6 +62,8 @@ class Platform:
         self.database = database
         self.env = {**os.environ, **(env or {}), "WINDLASS_HOME": str(home)}
         self.env.pop("WINDLASS_URL", None)
+        self.before: Sequence[str] = ()
+        """Words before the server's own command, as in `prlimit --nofile=512 …`."""
         self.port = 0
         self.evidence = home.with_name(home.name + "-evidence")
         self.process: subprocess.Popen[bytes] | None = None
@@ -99,7 +101,7 @@ class Platform:
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.note.unlink(missing_ok=True)
         command = [
-            sys.executable, "-m", "windlass.server", "--home", str(self.home),
+            *self.before, sys.executable, "-m", "windlass.server", "--home", str(self.home),
             "--port", str(self.port), *self.args,
         ]  # fmt: skip
         if self.database:

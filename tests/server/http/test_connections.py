@@ -16,7 +16,7 @@ import httpx
 import pytest
 import uvicorn
 
-from windlass.server.http.connections import Crowd, serving
+from windlass.server.http.connections import Crowd, Room, serving
 from windlass.server.http.limits import MIB, Rules
 from windlass.server.settings import Settings
 from windlass.testing import small_app
@@ -27,11 +27,11 @@ HEAD = b"GET /api/v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 class Running:
     """A server in a thread, with little patience."""
 
-    def __init__(self, app: Any, most: int = 200, **patience: float) -> None:
+    def __init__(self, app: Any, most: int = 200, files: int = 60_000, **patience: float) -> None:
         self.listener = socket.socket()
         self.listener.bind(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        config = serving(app, Settings(Path("home")), most)
+        config = serving(app, Settings(Path("home")), Room(most, files))
         self.kind: Any = config.http_protocol_class
         for name, value in patience.items():
             setattr(self.kind, name, value)
@@ -169,6 +169,30 @@ def test_a_head_without_end_is_cut_off(run, small, endless: bytes):
     assert server.well()
 
 
+@pytest.mark.parametrize("between", [b"X-Long: ", b"1;"], ids=["trailer", "extension"])
+def test_what_frames_a_body_is_cut_off_too(run, small, between: bytes):
+    """Parts of a message that no body's cap counts."""
+    server = run(small.app)
+    last = b"0\r\n" if between.startswith(b"X") else b""
+    with server.connect() as plug:
+        plug.sendall(
+            b"POST /api/v1/open HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + last + between
+        )  # fmt: skip
+        sent = 0
+        try:
+            for _ in range(2000):
+                plug.sendall(b"a" * 4096)
+                sent += 4096
+        except OSError:
+            pass
+        told = ended(plug)
+    assert sent < 7 * MIB
+    assert not told or b" 431 " in told
+    assert server.well()
+
+
 def test_a_body_that_comes_too_slowly_is_given_up(run, small):
     server = run(small.app)
     head = (
@@ -297,6 +321,24 @@ def test_connections_are_bounded_and_one_address_leaves_room(run, small):
     while server.kind.crowd.count and time.monotonic() < end:
         time.sleep(0.01)
     assert server.well()
+
+
+def test_the_last_descriptors_are_the_servers_own(run, small):
+    """However few connections there are: whatever else took the others."""
+    server = run(small.app, files=0)
+    with server.connect() as plug:
+        plug.sendall(HEAD + b"\r\n")
+        assert b" 503 " in ended(plug)
+    assert server.kind.crowd.count == 0
+    server.kind.files = 60_000
+    assert server.well()
+
+
+@pytest.mark.parametrize("limit", [64, 256, 1024, 20_000, 65_536])
+def test_a_limit_on_files_is_shared_out(limit: int):
+    room = Room.within(limit)
+    assert room.files >= limit // 2 and limit - room.files >= min(200, limit // 2)
+    assert room.most <= room.files, "and each may open a file"
 
 
 def test_a_crowd_counts_by_address():

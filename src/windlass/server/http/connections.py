@@ -6,9 +6,12 @@ as many connections as the system has files. So here each connection
     must send a whole head within `HEAD_SECONDS`, and of no more than `HEAD_BYTES`;
     that is sent more than it reads is dropped when it does not catch up in `STALL_SECONDS`
         (a watcher comes back with its cursor and misses nothing);
-    is one of at most `most`, and of at most three quarters of those from one address.
+    is one of at most `most`, and of at most three quarters of those from one address;
+    is not taken where its descriptor is of those that the server keeps for its own work: what
+        it launches, its database, its logs go on while strangers hold all they can.
 
-How fast a body must come is `limits.py`.
+What comes between the pieces of a body (its framing, trailers that nobody reads) counts as a head
+does. How fast a body must come is `limits.py`.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -34,27 +38,43 @@ HEAD_BYTES = 64 * 1024
 STALL_SECONDS = 30.0
 LINGER_SECONDS = 5.0
 IDLE_SECONDS = 75
-_SPARE_FILES = 200
+OWN_FILES = 200
 _MOST_FILES = 65_536
 
 
-def allow_many() -> int:
-    """Take as many files as the system lets us; how many connections that is."""
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the system's limit on open files leaves for connections."""
+
+    most: int
+    """Connections: each may hold a file that it sends besides its socket."""
+    files: int
+    """Descriptors from this one on are the server's own."""
+
+    @staticmethod
+    def within(limit: int) -> Room:
+        files = limit - min(OWN_FILES, limit // 2)
+        return Room(most=max(32, files // 2), files=files)
+
+
+def allow_many() -> Room:
+    """Take as many files as the system lets us; what room that is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
-    return max(32, min(soft if soft > 0 else _MOST_FILES, _MOST_FILES) - _SPARE_FILES)
+    return Room.within(_MOST_FILES if soft == resource.RLIM_INFINITY else min(soft, _MOST_FILES))
 
 
 def serving(
-    app: Any, settings: Settings, most: int, tls: ssl.SSLContext | None = None
+    app: Any, settings: Settings, room: Room, tls: ssl.SSLContext | None = None
 ) -> uvicorn.Config:
     """How an application is served on one socket."""
 
     class Limited(Connection):
-        crowd = Crowd(most, settings.proxies)
+        crowd = Crowd(room.most, settings.proxies)
+        files = room.files
 
     secure = [("strict-transport-security", "max-age=31536000")] if tls is not None else []
     config = uvicorn.Config(
@@ -107,7 +127,7 @@ class Crowd:
         """Whether there is room; one who was let in must `leave`."""
         theirs = self._of[address] + 1
         if self.count >= self.most or (theirs > self.share and address not in self.proxies):
-            self._tell()
+            self.turn_away()
             return False
         self.count += 1
         self._of[address] = theirs
@@ -119,7 +139,8 @@ class Crowd:
         if self._of[address] <= 0:
             del self._of[address]
 
-    def _tell(self) -> None:
+    def turn_away(self) -> None:
+        """Count one who is refused; say so now and then."""
         self._refused += 1
         now = time.monotonic()
         if now - self._told > 10:
@@ -129,18 +150,25 @@ class Crowd:
 
 class Connection(HttpToolsProtocol):
     crowd: Crowd
+    files: int
     head_seconds = HEAD_SECONDS
     stall_seconds = STALL_SECONDS
 
     _address: str | None = None
     _in_head = False
-    _head_bytes = 0
+    _unparsed = 0
+    """Bytes since the last piece of a body, or the last whole head."""
     _head_timer: asyncio.TimerHandle | None = None
     _stall_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
+        # The system gives the lowest free number: with this one, all below it are taken.
+        if self._descriptor() >= self.files:
+            self.crowd.turn_away()
+            self._refuse(b"503 Service Unavailable")
+            return
         if not self.crowd.enter(address):
             self._refuse(b"503 Service Unavailable")
             return
@@ -157,19 +185,18 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         waited = self._head_timer is not None
+        self._unparsed += len(data)
         super().data_received(data)
         if self.transport.is_closing():
+            return
+        if self._unparsed > HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large")
             return
         idle = self.cycle is None or self.cycle.response_complete
         if not self._in_head and not (idle and self.timeout_keep_alive_task is None):
             self._cancel_head()
         elif not waited:
-            self._head_bytes = 0
             self._head_timer = self.loop.call_later(self.head_seconds, self._too_slow)
-        else:
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES:
-                self._refuse(b"431 Request Header Fields Too Large")
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -177,7 +204,20 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._unparsed = 0
         super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # what follows a body in pieces is read by nobody
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed = 0
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -191,6 +231,10 @@ class Connection(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
         self._linger()
+
+    def _descriptor(self) -> int:
+        found = self.transport.get_extra_info("socket")
+        return -1 if found is None else int(found.fileno())
 
     def _too_slow(self) -> None:
         self._head_timer = None
