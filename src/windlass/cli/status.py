@@ -26,6 +26,9 @@ def command(session: Session) -> None:
     click.echo(f"windlass {status.get('version')} · {status.get('url')} · pid {status.get('pid')}")
     nodes = [Node.read(item) for item in status.get("nodes") or ()]
     click.echo(f"  nodes     {summary(nodes)}")
+    for node in nodes:
+        if node.state == "paused":
+            click.echo(f"  paused    {node.name}: {output.tame(node.reason)}")
     jobs = {name: count for name, count in (status.get("jobs") or {}).items() if count}
     click.echo(f"  jobs      {', '.join(f'{n} {s}' for s, n in jobs.items()) or 'none'}")
     if status.get("started"):

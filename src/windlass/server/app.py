@@ -59,6 +59,7 @@ from windlass.server.mlflow import routes as mlflow_routes
 from windlass.server.models import routes as model_routes
 from windlass.server.nodes import routes as node_routes
 from windlass.server.nodes import service as node_service
+from windlass.server.nodes.room import Room
 from windlass.server.page import Page, Pages
 from windlass.server.parts import Parts
 from windlass.server.private import write_private
@@ -196,7 +197,7 @@ async def _wired(
     wake_admit, wake_reconcile, wake_expire = loops.Bell(0.02), loops.Bell(), loops.Bell()
     wake_meter, wake_studies = loops.Bell(), loops.Bell(0.02)
     wake_closing = loops.Bell(0.05)
-    wake_storage = loops.Bell(0.2)
+    wake_storage, wake_room = loops.Bell(0.2), loops.Bell()
     storage = open_storage(settings.storage) if settings.storage else None
     shelf = Shelf(store, storage)
     closing = Closing(store, tracking, clock, ring=wake_closing.ring)
@@ -233,6 +234,7 @@ async def _wired(
         store, tracking, clock, engines, guard=leadership.guard,
         job_folder=settings.folder_of, shelf=shelf,
     )  # fmt: skip
+    room = Room(store, clock, engines, guard=leadership.guard)
     retention = Retention(
         store, tracking, clock, ttl_ms=settings.ttl_ms, guard=leadership.guard
     )  # fmt: skip
@@ -262,6 +264,7 @@ async def _wired(
     store.listen(feeds.TOPIC, wake_admit.ring)
     store.listen(feeds.TOPIC, studies.hear)
     store.listen(budgets.TOPIC, wake_meter.ring)
+    store.listen(node_service.TOPIC, wake_room.ring)
     every = 0.25 if store.dialect == "postgresql" else 5.0
     tasks = [asyncio.create_task(_tend(parts), name="tend")]
     if settings.loops:
@@ -279,6 +282,7 @@ async def _wired(
             "meter": (meter.turn, wake_meter, 10.0),
             "closing": (closing.turn, wake_closing, 60.0),
             "studies": (studies.turn, wake_studies, 5.0),
+            "room": (room.turn, wake_room, 60.0),
         }
         if storage is not None:
             moving = Moving(

@@ -13,7 +13,17 @@ from __future__ import annotations
 import os
 import sys
 
-from windlass.worker import cgroups, devices, inside, layout, metadata, ownership, scratch, uids
+from windlass.worker import (
+    cgroups,
+    devices,
+    inside,
+    layout,
+    metadata,
+    needs,
+    ownership,
+    scratch,
+    uids,
+)
 from windlass.worker.cgroups import Cgroups
 from windlass.worker.confinement import Confinement
 from windlass.worker.launch import Launch, Refused
@@ -54,6 +64,9 @@ class Isolation:
             raise
         except (NoRoom, OSError) as err:
             self._undo()
+            need = needs.of(err) or needs.in_words(str(err))
+            if need:
+                raise needs.Lacking(need, err) from err
             words = "isolation (level %d, network %s) cannot be had on this node: %s"
             raise Refused(words % (launch.level, launch.network, err)) from err
         self.confinement = Confinement(system, self.room, self.uid)

@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from windlass.worker import cgroups, processes, scratch
+from windlass.worker import cgroups, needs, processes, scratch
 from windlass.worker import record as records
 
 TYPE_CHECKING = False
@@ -36,13 +36,18 @@ def reap(directory: str) -> int:
     cgroups.remove(groups)
     scratch.remove(directory)
     if not os.path.exists(os.path.join(directory, "exit.json")):
+        started = bool(known.get("ranks"))
+        last = "" if started else _last_words(directory)
+        need = needs.in_words(last, directory)
+        words = "the worker died and left no record"
         record = records.make(
             str(launch.get("attempt_id", "")),
             int(launch.get("attempt", 0)),
             str(launch.get("node", "")),
             "lost",
-            "the worker died and left no record",
+            needs.sentence(need, last) if need else words,
             survivors=sorted(left),
+            need=need,
         )
         records.write(directory, record)
     return 0
@@ -66,6 +71,18 @@ def _left(directory: str, known: Dict[str, Any], groups: Any) -> Set[int]:
     found.update(each.pid for each in processes.marked(mark, everyone))
     found.discard(os.getpid())
     return {pid for pid in found if processes.gone({pid}, 0)}
+
+
+def _last_words(directory: str) -> str:
+    """The end of what a worker said that died before it had started anything."""
+    try:
+        opened = os.open(os.path.join(directory, "worker.log"), os.O_RDONLY | os.O_NOFOLLOW)
+        with open(opened, "rb") as file:
+            file.seek(max(0, os.fstat(opened).st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""
 
 
 def _read(path: str) -> Dict[str, Any]:

@@ -202,7 +202,7 @@ def _judge(
 ) -> policy.Verdict:
     if now.lossy is not None:
         return losses.judge(now.lossy, records, told, told_why)
-    known = [record for record in records.values() if record]
+    known = [{**record, "node": node} for node, record in records.items() if record]
     return policy.judge(now.finish, known, told, told_why, now.deciding)
 
 

@@ -252,7 +252,7 @@ class Reconcile:
             await engine.launch(plan)
         except LaunchFailed as err:
             log.warning("job %s attempt %s: %s", at.job["id"], attempt["number"], err)
-            await self._refuse(at, str(err), transient=err.transient)
+            await self._refuse(at, err)
             return
         failpoints.passing("after-launch")
 
@@ -265,7 +265,7 @@ class Reconcile:
 
         await self._write(at, launched)
 
-    async def _refuse(self, at: Situation, why: str, *, transient: bool) -> None:
+    async def _refuse(self, at: Situation, err: LaunchFailed) -> None:
         """The engine could not start it: end what did start, and close the attempt. Without proof
         that nothing of it is left (a launch may be repeated over one that went well before a
         crash) it stays open, and the next look tries again."""
@@ -278,10 +278,15 @@ class Reconcile:
             elif seen.sight not in (Sight.ENDED, Sight.ABSENT):
                 log.error("node %s: cannot end attempt %s", seen.node, at.attempt["id"])
                 return
-        outcome = Outcome.LOST if transient else Outcome.REFUSED
-        verdict = policy.Verdict(
-            outcome, f"launch failed: {why}", unhealthy_nodes=tuple(unhealthy)
-        )
+        if err.need:
+            verdict = policy.lacking(
+                {worker["node"]: str(err) for worker in at.workers}, tuple(unhealthy)
+            )
+        else:
+            outcome = Outcome.LOST if err.transient else Outcome.REFUSED
+            verdict = policy.Verdict(
+                outcome, f"launch failed: {err}", unhealthy_nodes=tuple(unhealthy)
+            )
         await self._write(
             at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
         )
@@ -369,6 +374,7 @@ class Reconcile:
             spec, verdict, wish=job["wish"], failures=job["failures"],
             stale_restarts=job["stale_restarts"], lost_nodes=job["lost_nodes"] or [],
             progressed=progressed, jitter=self._jitter(),
+            lacked=moves.lacked(conn, attempt) if verdict.needs else 0,
         )  # fmt: skip
         job, attempt = moves.move_attempt(
             conn, job, attempt, AttemptState.OVER, reason=verdict.reason, now_ms=now,
@@ -382,6 +388,8 @@ class Reconcile:
                 f"processes of job {job['name']} cannot be killed",
                 now,
             )
+        for node, why in verdict.needs.items():
+            node_service.pause(conn, attempt["engine"], node, why, now)
         columns: Row = {
             "failures": then.failures, "stale_restarts": then.stale_restarts,
             "lost_nodes": then.lost_nodes, "outcome": verdict.outcome.value,

@@ -44,7 +44,9 @@ def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -
             changed = True
             continue
         rebooted = row["offer"].get("boot_id") != content["boot_id"]
-        heals = row["state"] == "gone" or (row["state"] == "unhealthy" and rebooted)
+        heals = row["state"] == "gone" or (
+            row["state"] in ("unhealthy", "paused") and rebooted
+        )
         if row["offer"] != content or heals:
             values: dict[str, Any] = {"offer": content, "seen_ms": now_ms}
             if heals:
@@ -67,9 +69,29 @@ def mark_unhealthy(conn: Connection, engine: str, name: str, why: str, now_ms: i
     _event(conn, name, "unhealthy", why, now_ms)
 
 
-def mark_ready(conn: Connection, engine: str, name: str, now_ms: int) -> None:
+def pause(conn: Connection, engine: str, name: str, why: str, now_ms: int) -> None:
+    """Nothing more is placed there until there is room again (`nodes/room.py`)."""
+    row = conn.execute(
+        select(nodes.c.state, nodes.c.reason).where(
+            nodes.c.engine == engine, nodes.c.name == name
+        )
+    ).first()
+    if row is None or row.state not in ("ready", "paused") or tuple(row) == ("paused", why):
+        return
+    _set(conn, engine, name, {"state": "paused", "reason": why, "seen_ms": now_ms})
+    _event(conn, name, "paused", why, now_ms)
+
+
+def mark_ready(
+    conn: Connection, engine: str, name: str, now_ms: int, why: str = "resumed"
+) -> None:
     _set(conn, engine, name, {"state": "ready", "reason": "", "seen_ms": now_ms})
-    _event(conn, name, "ready", "resumed", now_ms)
+    _event(conn, name, "ready", why, now_ms)
+
+
+def paused(conn: Connection) -> list[dict[str, Any]]:
+    query = select(nodes).where(nodes.c.state == "paused").order_by(nodes.c.engine, nodes.c.name)
+    return [dict(row) for row in conn.execute(query).mappings()]
 
 
 def every(conn: Connection) -> list[dict[str, Any]]:
@@ -77,7 +99,10 @@ def every(conn: Connection) -> list[dict[str, Any]]:
 
 
 def ready(conn: Connection) -> list[Node]:
-    rows = conn.execute(select(nodes.c.offer).where(nodes.c.state == "ready")).scalars()
+    """Those that take jobs, now or as soon as there is room again."""
+    rows = conn.execute(
+        select(nodes.c.offer).where(nodes.c.state.in_(("ready", "paused")))
+    ).scalars()
     return [Node.model_validate(offer) for offer in rows]
 
 
