@@ -7,6 +7,7 @@ import shutil
 import click
 
 from windlass.cli import moments, output
+from windlass.cli.apart import in_force
 from windlass.cli.node import summary
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client.nodes import Node
@@ -34,8 +35,10 @@ def command(session: Session) -> None:
     if status.get("started"):
         click.echo(f"  up for    {moments.age(status['started'])}")
     isolation = status.get("isolation") or {}
-    if isolation.get("shared"):
-        click.echo(f"  isolation level {isolation.get('level')}, several users")
+    if isolation:
+        how_far, what_is_read = in_force(isolation)
+        click.echo(f"  isolation {how_far}")
+        click.echo(f"            {what_is_read}")
     if status.get("home"):
         click.echo(f"  home      {status['home']} · database {status.get('database')}")
     if "disk" in status:

@@ -21,7 +21,7 @@ from windlass import __version__
 from windlass.core.jobs import JobSpec
 from windlass.engines import registry as engine_registry
 from windlass.server import feed as feeds
-from windlass.server import leases, loops
+from windlass.server import leases, loops, stepped
 from windlass.server.access import rekey_routes, sealing, walls
 from windlass.server.access.service import TOPIC, Access
 from windlass.server.artifacts import routes as artifact_routes
@@ -174,6 +174,7 @@ async def _wired(
 ) -> AsyncIterator[Parts]:
     # The database's: servers of one database agree on the time, whatever their own clocks say.
     clock = SystemClock(await store.read(leases.database_now_ms))
+    await stepped.follow(store, settings.home, clock.now_ms())
     hub, feed = Hub(), Feed(store)
     sealer = sealing.load(settings.home / "kek")
     attempt_tokens = tokens.AttemptTokens(sealer)

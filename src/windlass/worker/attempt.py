@@ -85,7 +85,7 @@ class Attempt:
         self._pickup: Optional[Watch] = None
         self._noticing: Optional[Noticing] = None
         self._pump = Pump(launch.retry_log_patterns, launch.respawn is not None)
-        beats = Beats(self._pump)
+        beats = self._beats = Beats(self._pump)
         self._mirror: Optional[Mirror] = None
         if launch.mirror:
             # Here and below, not at the top: other workers need not load it.
@@ -229,7 +229,10 @@ class Attempt:
                 }
                 for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
             ],
-            "isolation": {**self._isolation.report(), "ifname": launch.ifname},
+            "isolation": {
+                **self._isolation.report(bool(self._spawner.mark)),
+                "ifname": launch.ifname,
+            },
         }
         if launch.resume and launch.checkpoint_dir and not launch.mirror:
             folder = launch.checkpoint_dir
@@ -328,6 +331,7 @@ class Attempt:
             self._masker, watch,
         )  # fmt: skip
         try:
+            self._beats.began = time.monotonic()
             troubles = starter.start(rendezvous, extras, self._ranks)
         finally:
             self._remember()
@@ -338,7 +342,7 @@ class Attempt:
         starting.check(troubles)
         self._reporter.post(
             "/api/v1/worker/started",
-            {"ranks": [{**rank.place(), "pid": rank.pid} for rank in self._ranks]},
+            {"ranks": [{**rank.place(), "pid": rank.pid, "ran_ms": 0} for rank in self._ranks]},
         )
         self._reporter.start()
         self._orders.start()
@@ -353,6 +357,7 @@ class Attempt:
         assert self._isolation is not None
         content = {
             "cgroups": self._isolation.cgroups.paths,
+            "mark": self._spawner.mark,
             "ranks": [
                 {"pid": rank.pid, "start_time": rank.start_time}
                 for rank in self._ranks

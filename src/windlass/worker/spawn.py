@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 
-from windlass.worker import needs
+from windlass.worker import mark, needs
 from windlass.worker.confinement import Confinement
 from windlass.worker.kernel import Kernel
 
@@ -26,6 +26,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self.system: Optional[Kernel] = None
+        self.mark = mark.new()
         try:
             self.system = Kernel()
             # Every orphan of the ranks becomes our child, so none can be lost from sight.
@@ -59,6 +60,7 @@ class Spawner:
         if pid == 0:
             try:
                 _become_rank(cgroup_files, out_write, err_write)
+                mark.take(self.mark)
                 if max_file_bytes:
                     _bound_files(max_file_bytes)
                 confinement.confine(parent)

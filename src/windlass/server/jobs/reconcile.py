@@ -78,6 +78,7 @@ class Reconcile:
         self._hinted: set[str] = set()
         self._due: dict[str, int] = {}
         self._swept_ms: int | None = None
+        self._began_ms = clock.now_ms()
         self._asked_ms = 0
         self._aside: set[asyncio.Task[None]] = set()
 
@@ -127,7 +128,7 @@ class Reconcile:
                     return
                 steps = decide(situation, self._clock.now_ms())
                 if not steps:
-                    due = next_due_ms(situation)
+                    due = next_due_ms(situation, self._clock.now_ms())
                     if due is None:
                         self._due.pop(job_id, None)
                     else:
@@ -170,7 +171,9 @@ class Reconcile:
         finish, deciding = gangs.finish(job, spec, attempt["placement"])
         lossy = gangs.lossy(job, spec, attempt["placement"], members)
         by_node = {s.node: s for s in seen}
-        return Situation(job, attempt, members, by_node, spec, finish, deciding, lossy)
+        return Situation(
+            job, attempt, members, by_node, spec, finish, deciding, lossy, self._began_ms
+        )
 
     def _engine(self, attempt: Mapping[str, Any]) -> Engine:
         """Raises Unavailable for one that could not be started yet."""
