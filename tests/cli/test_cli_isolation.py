@@ -56,6 +56,20 @@ def test_the_doctor_says_what_is_missing(
     assert (check.state, check.fix) == (state, fix) and words in check.found
 
 
+def test_what_is_in_force_says_what_a_job_can_read() -> None:
+    alone = apart.in_force({"wish": "auto", "shared": False, "level": 0})
+    several = apart.in_force({"wish": "auto", "shared": True, "level": 0})
+    kept = apart.in_force({"wish": "1", "shared": True, "level": 1})
+    assert alone[0] == "level 0: jobs of this server are not kept apart"
+    assert "several users" in several[0] and alone[1] == several[1]
+    assert "the server's data and keys" in alone[1]
+    assert "apart from the others" in kept[0] and "its own files" in kept[1]
+    assert all(len(line) <= 68 for told in (alone, several, kept) for line in told), "80 columns"
+    assert doctor.in_force({"level": 0}).state == "note"
+    assert doctor.in_force({"level": 1}).state == "ok"
+    assert alone[1] in doctor.in_force({"level": 0}).found
+
+
 @pytest.mark.parametrize(
     ("told", "words"),
     [

@@ -130,6 +130,40 @@ def _sent(client: Client) -> list[int]:
     return statuses
 
 
+def test_r_f17_a_server_that_starts_under_a_wrong_clock_ends_no_job_for_it(
+    clock: WallClock, tmp_path: Path
+) -> None:
+    """What has run is counted: by the worker, whatever clock each server has."""
+    with Platform(tmp_path / "home", env=clock.env()) as platform:
+        gate = platform.gate("hours")
+        hour = platform.witness("until", gate, limits={"time": "1h", "grace": "5s"})
+        kept = platform.wait(platform.witness("exit", 0, ttl="1h"))
+        retry = {"times": 1, "on": ["failed"], "backoff": "1h", "backoff_cap": "1h"}
+        again = platform.witness("exit", 1, retry=retry)
+        platform.wait_state(hour, "running")
+        never = platform.witness("until", platform.gate("never"), limits={"time": "12s"})
+        platform.wait_state(never, "running")
+        began = time.monotonic()
+        wait_for(lambda: platform.client.jobs.get(again.id).failures == 1, what="it backs off")
+        for step in STEPS:
+            platform.kill()
+            clock.set(**step)
+            platform.start()
+            fresh = platform.wait(platform.witness("exit", 0, limits={"time": "1h"}))
+            assert fresh.state == "succeeded", fresh.reason
+            for job, state in ((hour, "running"), (kept, "succeeded"), (again, "queued")):
+                found = platform.client.jobs.get(job.id)
+                assert (found.state, found.attempt) == (state, 1), found.reason
+        over = platform.wait(never, seconds=60)
+        assert (over.state, over.attempt) == ("failed", 1)
+        assert over.reason == "time limit of 12 s reached", "it is counted over three servers"
+        assert time.monotonic() - began >= 11
+        gate.touch()
+        ended = platform.wait(hour)
+        assert (ended.state, ended.attempt) == ("succeeded", 1), ended.reason
+        invariants.check(platform)
+
+
 @pytest.mark.parametrize("dialect", ["postgresql"])
 @pytest.mark.parametrize("wrong", ["scheduler", "api"])
 def test_r_f17_servers_of_one_database_agree_on_the_time(

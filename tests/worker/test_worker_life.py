@@ -121,6 +121,43 @@ def test_reap_ends_a_daemon_that_escaped_and_writes_the_lost_record(
     assert groups_of(lab) == []
 
 
+HIDDEN = """
+import os, sys, time
+out = os.environ['WINDLASS_OUTPUT_DIR'] + '/hidden'
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.chdir('/')
+        os.closerange(0, 64)
+        code = "import os,time; open(%r, 'w').write(str(os.getpid())); time.sleep(600)" % out
+        os.execve(sys.executable, [sys.executable, '-c', code], {})
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("worker_dies", ["while it runs", "while it starts"])
+def test_reap_finds_a_daemon_with_no_group_session_parent_or_environment_of_its_rank(
+    lab: Lab, worker_dies: str
+) -> None:
+    """As `daemon(3)` and an empty environment make one; there is no cgroup either."""
+    worker = lab.worker(HIDDEN, cgroups=False).start()
+    hidden = int(until(lambda: _text(worker.directory / "out" / "hidden")))
+    if worker_dies == "while it starts":  # the ranks were not written down yet
+        path = worker.directory / "processes.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "ranks": []}))
+    isolation = lab.plane.wait_for("register")["isolation"]
+    assert isolation["remains"] == "found by mark; not proven"
+    worker.process.kill()  # type: ignore[union-attr]
+    worker.process.wait()  # type: ignore[union-attr]
+    assert alive(hidden)
+    assert Path(f"/proc/{hidden}/environ").read_bytes() == b""
+    assert worker.reap() == 0
+    assert not alive(hidden)
+    assert worker.record()["survivors"] == []
+
+
 def started_on(lab: Lab, node: str) -> int:
     started = lab.plane.wait_for("started", where=lambda body: bool(body["node"] == node))
     return int(started["ranks"][0]["pid"])

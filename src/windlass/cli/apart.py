@@ -22,6 +22,20 @@ def told_when_shared(session: Session) -> Iterator[None]:
         session.say(sentence(after))
 
 
+def in_force(isolation: Mapping[str, Any]) -> tuple[str, str]:
+    """(how far jobs of this server are kept apart now, what a job can read at that level)."""
+    if isolation.get("level", 0) >= 1:
+        return (
+            "level 1: each job is a user of its own, apart from the others",
+            "a job can read its own files, and what everybody here may read",
+        )
+    several = "several users, and " if isolation.get("shared") else ""
+    return (
+        f"level 0: {several}jobs of this server are not kept apart",
+        "a job can read others' code and results, the server's data and keys",
+    )
+
+
 def sentence(isolation: Mapping[str, Any]) -> str:
     if isolation.get("level", 0) >= 1:
         return (

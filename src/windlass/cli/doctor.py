@@ -8,14 +8,14 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
 import windlass
-from windlass.cli import exits, local, output
+from windlass.cli import apart, exits, local, output
 from windlass.cli.session import WORDS, Session, verb
 from windlass.cli.specs import user_python
 from windlass.client.http import Http
@@ -124,14 +124,24 @@ def server(session: Session) -> Iterator[Check]:
             "restart it: windlass down && windlass up",
         )  # fmt: skip
     try:
-        session.client.status()
+        status = session.client.status()
         yield Check("sign-in", "ok", "the key is accepted, the clocks agree")
+        yield in_force(status.get("isolation") or {})
     except WindlassError as err:
         yield Check("sign-in", "bad", err.message, err.hint)
     if isinstance(health.get("time_ms"), int):
         away = abs(time.time() * 1000 - health["time_ms"]) / 1000
         yield Check("clock", "ok" if away < 60 else "bad", f"{away:.1f} s from the server's",
                     "" if away < 60 else "set this machine's clock")  # fmt: skip
+
+
+def in_force(told: Mapping[str, Any]) -> Check:
+    """How far the server that answers keeps its jobs apart, which may be less than it could."""
+    how_far, what_is_read = apart.in_force(told)
+    found = f"{how_far}; {what_is_read}"
+    if told.get("level", 0) >= 1:
+        return Check("jobs apart", "ok", found)
+    return Check("jobs apart", "note", found, "where this machine can: windlass up --isolation 1")
 
 
 def port() -> Check:

@@ -23,7 +23,11 @@ def command() -> None:
 def ls(session: Session) -> None:
     """The nodes: free of all."""
     nodes = session.client.nodes.list()
-    session.items([node.data for node in nodes], HEAD, [row(node) for node in nodes])
+    head, rows = HEAD, [row(node) for node in nodes]
+    if any(node.reason for node in nodes):
+        head = [*HEAD, "REASON"]
+        rows = [[*cells, node.reason] for cells, node in zip(rows, nodes, strict=True)]
+    session.items([node.data for node in nodes], head, rows)
 
 
 def row(node: Node) -> list[Any]:

@@ -14,7 +14,7 @@ from windlass.client.jobs import Job
 from windlass.core import plot
 from windlass.core.errors import WindlassError
 
-ISOLATION_PARTS = ("uid", "namespaces", "seccomp", "cgroup", "memory", "pids")
+ISOLATION_PARTS = ("uid", "namespaces", "seccomp", "cgroup", "memory", "pids", "remains")
 
 
 @verb("show", outputs=OBJECTS)

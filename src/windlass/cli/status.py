@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from windlass.cli import local, moments, output
+from windlass.cli.apart import in_force
 from windlass.cli.node import summary
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client.nodes import Node
@@ -45,6 +46,9 @@ def command(session: Session) -> None:
     click.echo(f"windlass {status.get('version')} · {status.get('url')} · pid {status.get('pid')}")
     nodes = [Node.read(item) for item in status.get("nodes") or ()]
     click.echo(f"  nodes     {summary(nodes)}")
+    for node in nodes:
+        if node.state == "paused":
+            click.echo(f"  paused    {node.name}: {output.tame(node.reason)}")
     jobs = {name: count for name, count in (status.get("jobs") or {}).items() if count}
     click.echo(f"  jobs      {', '.join(f'{n} {s}' for s, n in jobs.items()) or 'none'}")
     if status.get("started"):
@@ -54,8 +58,10 @@ def command(session: Session) -> None:
     for line in trouble_lines(status.get("troubles") or ()):
         click.echo(line)
     isolation = status.get("isolation") or {}
-    if isolation.get("shared"):
-        click.echo(f"  isolation level {isolation.get('level')}, several users")
+    if isolation:
+        how_far, what_is_read = in_force(isolation)
+        click.echo(f"  isolation {how_far}")
+        click.echo(f"            {what_is_read}")
     if status.get("home"):
         click.echo(f"  home      {status['home']} · database {status.get('database')}")
     if "disk" in status:

@@ -14,6 +14,8 @@ class Node:
     name: str
     engine: str = ""
     state: str = ""
+    reason: str = ""
+    """Why it takes no job, where it does not."""
     capacity: Mapping[str, Any] = field(default_factory=dict)
     free: Mapping[str, Any] = field(default_factory=dict)
     jobs: tuple[Any, ...] = ()
@@ -26,6 +28,7 @@ class Node:
             name=str(answer["name"]),
             engine=str(answer.get("engine", "")),
             state=str(answer.get("state", "")),
+            reason=str(answer.get("reason", "")),
             capacity=answer.get("capacity") or {},
             free=answer.get("free") or {},
             jobs=tuple(answer.get("jobs") or ()),

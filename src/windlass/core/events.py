@@ -28,7 +28,7 @@ KINDS: dict[str, str] = {
     "model": "a model came, changed or went, or a version or an alias of it (`data.model`, "
     "`data.name`)",
     "people": "users, projects, secrets, keys or limits were changed (`data.of`)",
-    "node": "a node came, went, or became unhealthy",
+    "node": "a node came, went, was paused for want of room, or became unhealthy",
 }
 
 

@@ -50,11 +50,13 @@ class Seen:
 
 
 class LaunchFailed(Exception):
-    """The engine could not start a worker. `transient`: worth another try elsewhere or later."""
+    """The engine could not start a worker. `transient`: worth another try elsewhere or later.
+    `need`: what its nodes had too little left of (`engines/needs.py`), if that was why."""
 
-    def __init__(self, message: str, *, transient: bool = True) -> None:
+    def __init__(self, message: str, *, transient: bool = True, need: str = "") -> None:
         super().__init__(message)
         self.transient = transient
+        self.need = need
 
 
 class Engine(Protocol):
@@ -93,6 +95,15 @@ class Engine(Protocol):
 
     async def forget(self, attempt_id: str) -> None:
         """Remove the files of an attempt that has ended. Its logs go too."""
+
+
+@runtime_checkable
+class Roomy(Protocol):
+    """An engine that can tell whether a node has room again to start something."""
+
+    async def lacks(self, node: str) -> str:
+        """Try what a start needs, on the real thing. Empty when all of it is there; else what is
+        missing, in words."""
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import InvalidInput
+from windlass.engines import needs
 from windlass.engines.base import NodeLaunch
 from windlass.engines.processes import Identity, boot_id, boot_seconds
 from windlass.engines.removal import remove_tree
@@ -31,6 +32,8 @@ from windlass.engines.removal import remove_tree
 _ATTEMPT_ID = re.compile(r"[0-9a-f]{32}")
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MAX_RECORD_BYTES = 16 * 2**20
+_RESERVE_BYTES = 16384
+_RESERVE_BYTES_A_RANK = 8192
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,9 @@ class Directory:
             _write(fresh / "launch.json", json.dumps(worker.launch).encode(), 0o600)
             _write(fresh / "token", worker.token.encode(), 0o400)
             _write(fresh / "spawn.json", _spawn_mark(None), 0o600)
+            _write(fresh / "lock", b"", 0o600)
+            if not worker.launch.get("mirror"):  # else its record comes over the network
+                _reserve(fresh / "exit.reserve", _ranks_of(worker))
             fresh.rename(self.path)
         except OSError as err:
             _discard(fresh)
@@ -140,7 +146,9 @@ class Directory:
         who look do not see each other, and a worker that starts just now tries again."""
         try:
             lock = os.open(self.lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+        except OSError as err:
+            if needs.of(err):
+                raise  # we could not look: that is no sign of its death
             return False
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -289,6 +297,24 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         file.write(content)
 
 
+def _reserve(path: Path, ranks: int) -> None:
+    """Blocks for the exit record, so that a disk which is full by then takes it all the same. The
+    worker writes it in place (`windlass.worker.record`)."""
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        size = _RESERVE_BYTES + _RESERVE_BYTES_A_RANK * ranks
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(opened, 0, size)
+        else:
+            os.write(opened, bytes(size))
+    finally:
+        os.close(opened)
+
+
+def _ranks_of(worker: NodeLaunch) -> int:
+    return sum(int(member.get("nproc") or 1) for member in worker.launch.get("members", ()))
+
+
 def _replace(path: Path, content: bytes, mode: int) -> None:
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
@@ -318,7 +344,8 @@ def _discard(path: Path) -> None:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     """A small JSON object that we or a worker of ours wrote; None for anything else: a link, a
-    pipe, another user's file, a torn or outsized one."""
+    pipe, another user's file, a torn or outsized one. Raises OSError when this process has too
+    little left to look."""
     try:
         with open(path, "rb", opener=_open_no_follow) as file:
             status = os.fstat(file.fileno())
@@ -328,7 +355,9 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         if len(content) > _MAX_RECORD_BYTES:
             return None
         value = json.loads(content, parse_constant=_refuse_constant)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError) as err:
+        if needs.of(err):
+            raise  # we could not look: that is no sign that it is not there
         return None
     return value if isinstance(value, dict) else None
 

@@ -19,6 +19,8 @@ from typing import Any
 
 import psutil
 
+from windlass.engines import needs
+
 _PROC = Path("/proc")
 # What a zombie or a process being torn down shows: it runs no code and holds no lock any more.
 _GONE_STATES = ("Z", "X", "x")
@@ -82,7 +84,9 @@ def _look(pid: int) -> tuple[str, int] | None:
             return None
     try:
         line = (_PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    except OSError as err:
+        if needs.of(err):
+            raise  # we could not look: that is no sign of its end
         return None
     # The command's name may hold spaces and parentheses; the last one closes it.
     fields = line.rpartition(b")")[2].split()

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from windlass.engines import needs
 from windlass.engines.base import LaunchFailed
 from windlass.engines.directory import Directory
 from windlass.engines.processes import Identity, boot_id, identify
@@ -108,4 +109,7 @@ def try_out(command: Sequence[str], attempts: Path) -> str:
 
 
 def launch_failed(what: str, err: OSError) -> LaunchFailed:
+    need = needs.of(err)
+    if need:
+        return LaunchFailed(needs.sentence(need, err), need=need)
     return LaunchFailed(f"{what}: {err}", transient=err.errno not in _PERMANENT)

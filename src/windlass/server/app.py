@@ -21,7 +21,7 @@ from windlass import __version__
 from windlass.core.jobs import JobSpec
 from windlass.engines import registry as engine_registry
 from windlass.server import feed as feeds
-from windlass.server import leases, loops
+from windlass.server import leases, loops, stepped
 from windlass.server.access import rekey_routes, sealing, walls
 from windlass.server.access.service import TOPIC, Access
 from windlass.server.artifacts import routes as artifact_routes
@@ -59,6 +59,7 @@ from windlass.server.mlflow import routes as mlflow_routes
 from windlass.server.models import routes as model_routes
 from windlass.server.nodes import routes as node_routes
 from windlass.server.nodes import service as node_service
+from windlass.server.nodes.room import Room
 from windlass.server.page import Page, Pages
 from windlass.server.parts import Parts
 from windlass.server.private import write_private
@@ -176,6 +177,7 @@ async def _wired(
     # The database's: servers of one database agree on the time, whatever their own clocks say.
     clock = SystemClock(await store.read(leases.database_now_ms))
     troubles = Troubles(clock)
+    await stepped.follow(store, settings.home, clock.now_ms())
     hub, feed = Hub(), Feed(store)
     sealer = sealing.load(settings.home / "kek")
     attempt_tokens = tokens.AttemptTokens(sealer)
@@ -199,7 +201,7 @@ async def _wired(
     wake_admit, wake_reconcile, wake_expire = loops.Bell(0.02), loops.Bell(), loops.Bell()
     wake_meter, wake_studies = loops.Bell(), loops.Bell(0.02)
     wake_closing = loops.Bell(0.05)
-    wake_storage = loops.Bell(0.2)
+    wake_storage, wake_room = loops.Bell(0.2), loops.Bell()
     storage = open_storage(settings.storage) if settings.storage else None
     shelf = Shelf(store, storage)
     closing = Closing(store, tracking, clock, ring=wake_closing.ring)
@@ -238,6 +240,7 @@ async def _wired(
         store, tracking, clock, engines, guard=leadership.guard,
         job_folder=settings.folder_of, shelf=shelf, troubles=troubles,
     )  # fmt: skip
+    room = Room(store, clock, engines, guard=leadership.guard)
     retention = Retention(
         store, tracking, clock, ttl_ms=settings.ttl_ms, guard=leadership.guard
     )  # fmt: skip
@@ -270,6 +273,7 @@ async def _wired(
     store.listen(feeds.TOPIC, wake_admit.ring)
     store.listen(feeds.TOPIC, studies.hear)
     store.listen(budgets.TOPIC, wake_meter.ring)
+    store.listen(node_service.TOPIC, wake_room.ring)
     every = 0.25 if store.dialect == "postgresql" else 5.0
     tasks = [asyncio.create_task(_tend(parts), name="tend")]
     if settings.loops:
@@ -287,6 +291,7 @@ async def _wired(
             "meter": (meter.turn, wake_meter, 10.0),
             "closing": (closing.turn, wake_closing, 60.0),
             "studies": (studies.turn, wake_studies, 5.0),
+            "room": (room.turn, wake_room, 60.0),
         }
         if storage is not None:
             moving = Moving(

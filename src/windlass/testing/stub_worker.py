@@ -22,6 +22,9 @@ from typing import Any
 
 
 def main(arguments: list[str]) -> int:
+    if len(arguments) != 2:
+        print("usage: stub_worker.py run DIR | reap DIR", file=sys.stderr)
+        return 2
     verb, directory = arguments
     return {"run": work, "reap": reap}[verb](directory)
 

@@ -21,6 +21,7 @@ from windlass.worker import (
     ending,
     handed,
     hooks,
+    needs,
     probes,
     processes,
     scratch,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 
 COUNT_SECONDS = 2.0
 FENCE_SECONDS = 2.0
+ROOM_SECONDS = 1.0
+"""So often a full disk is asked whether it takes the record now."""
 """So soon a worker under a lease sees that its engine has given it up."""
 
 
@@ -74,6 +77,7 @@ class Attempt:
         self._ending: Optional[Ending] = None
         self._decided = False
         self._next_count = 0.0
+        self._unremembered = False
         self._isolation: Optional[Isolation] = None
         self._services: Optional[Services] = None
         self._relay: Optional[Relay] = None
@@ -81,7 +85,7 @@ class Attempt:
         self._pickup: Optional[Watch] = None
         self._noticing: Optional[Noticing] = None
         self._pump = Pump(launch.retry_log_patterns, launch.respawn is not None)
-        beats = Beats(self._pump)
+        beats = self._beats = Beats(self._pump)
         self._mirror: Optional[Mirror] = None
         if launch.mirror:
             # Here and below, not at the top: other workers need not load it.
@@ -113,29 +117,16 @@ class Attempt:
         )
 
     def run(self) -> None:
-        """The whole story. When it returns, `exit.json` is there. Raises OSError when the disk
-        would not take it; the server was told all the same."""
+        """The whole story. When it returns, `exit.json` is there, or the server has the record
+        from us."""
         self._events.listen(self._terminated)
         if self._mirror is not None:
             self._mirror.start()
         try:
             self._begin()
             self._watch()
-        except Refused as err:
-            self._ending = Ending("refused", str(err), 0)
-            self._ending.advice = err.advice
-        except Fenced as err:
-            self._ending = Ending("lost", "fenced: %s" % err, 0)
-        except Gone:
-            self._ending = Ending("cancelled", "the worker was told to stop", 0)
-        except OSError as err:
-            self._ending = Ending("lost", "the node failed the worker: %s" % err, 0)
         except Exception as err:
-            import traceback
-
-            traceback.print_exc()
-            words = "a fault in the worker: %s: %s" % (type(err).__name__, err)
-            self._ending = Ending("lost", words, 0)
+            self._ending = ending.after(err, self._launch.directory)
         self._finish()
 
     # -- the beginning
@@ -238,7 +229,10 @@ class Attempt:
                 }
                 for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
             ],
-            "isolation": {**self._isolation.report(), "ifname": launch.ifname},
+            "isolation": {
+                **self._isolation.report(bool(self._spawner.mark)),
+                "ifname": launch.ifname,
+            },
         }
         if launch.resume and launch.checkpoint_dir and not launch.mirror:
             folder = launch.checkpoint_dir
@@ -337,6 +331,7 @@ class Attempt:
             self._masker, watch,
         )  # fmt: skip
         try:
+            self._beats.began = time.monotonic()
             troubles = starter.start(rendezvous, extras, self._ranks)
         finally:
             self._remember()
@@ -347,7 +342,7 @@ class Attempt:
         starting.check(troubles)
         self._reporter.post(
             "/api/v1/worker/started",
-            {"ranks": [{**rank.place(), "pid": rank.pid} for rank in self._ranks]},
+            {"ranks": [{**rank.place(), "pid": rank.pid, "ran_ms": 0} for rank in self._ranks]},
         )
         self._reporter.start()
         self._orders.start()
@@ -358,10 +353,11 @@ class Attempt:
             self._reporter.note(note)
 
     def _remember(self) -> None:
-        """What `reap` needs when we die without a word."""
+        """What `reap` needs when we die without a word. Raises OSError."""
         assert self._isolation is not None
         content = {
             "cgroups": self._isolation.cgroups.paths,
+            "mark": self._spawner.mark,
             "ranks": [
                 {"pid": rank.pid, "start_time": rank.start_time}
                 for rank in self._ranks
@@ -369,6 +365,14 @@ class Attempt:
             ],
         }
         records.write_json(self._launch.path("processes.json"), content)
+
+    def _remember_in_time(self) -> None:
+        """While the ranks run: a disk that is full is tried again, `reap` has other traces too."""
+        try:
+            self._remember()
+            self._unremembered = False
+        except OSError:
+            pass
 
     # -- the middle
 
@@ -394,10 +398,12 @@ class Attempt:
                     self._decided = True
                     self._reporter.note({"kind": "decided"})
                 elif self._comebacks.start_due(self._ranks, now):
-                    self._remember()
+                    self._unremembered = True
+                if self._unremembered:
+                    self._remember_in_time()
                 self._check_lease()
                 self._check_processes(now)
-                self._inspector.check_hang(self._ranks, self._nodes, now)
+                self._check_hang(now)
             if self._ending is not None:
                 if now >= self._ending.kill_at or not ending.groups_live(self._ranks):
                     return
@@ -480,6 +486,14 @@ class Attempt:
             if words:
                 self._end("failed", words, min(2.0, self._launch.grace_seconds))
 
+    def _check_hang(self, now: float) -> None:
+        try:
+            self._inspector.check_hang(self._ranks, self._nodes, now)
+        except (OSError, RuntimeError, MemoryError) as err:
+            if not needs.of(err):
+                raise
+            # The node has too little left to look: nothing is known, so nothing hangs.
+
     def _saw_step(self, number: int, step: int) -> None:
         for rank in self._ranks:
             if rank.number == number:
@@ -506,7 +520,7 @@ class Attempt:
         assert self._ending is not None
         launch = self._launch
         if self._noticing is not None:
-            self._noticing.stop()
+            ending.tried(self._noticing.stop)
         groups = self._isolation.cgroups.paths if self._isolation is not None else []
         running = {rank.pid: rank for rank in self._ranks if rank.running}
         processes.kill(running)
@@ -516,12 +530,12 @@ class Attempt:
             self._events.sleep(0.01)
         survivors = ending.kill_everything(groups, self._ranks)
         if self._services is not None:
-            self._services.stop()
+            ending.tried(self._services.stop)
         cgroups.remove(groups)
         if self._noticing is not None:
-            self._noticing.finish()
+            ending.tried(self._noticing.finish)
         if self._isolation is not None:
-            self._isolation.close()
+            ending.tried(self._isolation.close)
         self._pump.finish(10.0)
         if self._pickup is not None:
             self._pickup.stop()
@@ -534,17 +548,30 @@ class Attempt:
             [records.of_rank(rank, self._pump) for rank in self._ranks if rank.pid],
             records.failure_of(self._ending.failure) if self._ending.failure else None,
             survivors,
+            self._ending.need,
         )
         if self._ending.advice:
             record["advice"] = self._ending.advice
         if self._masker is not None:
             record = self._masker.value(record)
-        scratch.remove(launch.directory)
-        try:
-            records.write(launch.directory, record)
-        finally:
-            if not self._ending.reason.startswith("fenced"):
-                self._say_goodbye(record)
+        ending.tried(lambda: scratch.remove(launch.directory))
+        if self._ending.need and not any(rank.pid for rank in self._ranks):
+            # Nothing of the job ever ran, and what was laid out may be what fills the disk.
+            ending.tried(lambda: scratch.remove_work(launch.directory))
+        self._leave(record)
+
+    def _leave(self, record: Dict[str, Any]) -> None:
+        """The record on disk, and told. A disk that does not take it is waited for, with our lock
+        held, so that nobody takes us for dead, unless the server has the record from us."""
+        assert self._ending is not None
+        fenced = self._ending.reason.startswith("fenced")
+        written = ending.tried(lambda: records.write(self._launch.directory, record))
+        if not fenced:
+            self._say_goodbye(record)
+        while not (written or fenced or self._reporter.told_of_end):
+            time.sleep(ROOM_SECONDS)
+            written = ending.tried(lambda: records.write(self._launch.directory, record))
+            self._reporter.tell_of_end(record, Server(self._launch))
 
     def _say_goodbye(self, record: Dict[str, Any]) -> None:
         if self._mirror is None:

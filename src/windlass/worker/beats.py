@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 from windlass.worker import processes
 from windlass.worker.pump import Pump
 from windlass.worker.ranks import Rank
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Set
+    from typing import Any, Callable, Dict, List, Optional, Set
 
 
 class Beats:
     def __init__(self, pump: Pump) -> None:
         self._pump = pump
         self._told_dropped: Set[int] = set()
+        self.began: Optional[float] = None
+        """When the ranks were started, by the monotonic clock: what a limit of time counts from,
+        since no wall clock that is set meanwhile moves it."""
 
     def of(
         self, ranks: List[Rank], note: Callable[[Dict[str, Any]], None]
@@ -37,6 +42,8 @@ class Beats:
                 "cpu_ms": rank.cpu_ms,
                 "rss_bytes": rss_bytes,
             }
+            if self.began is not None:
+                entry["ran_ms"] = int((time.monotonic() - self.began) * 1000)
             if rank.restarts:
                 entry["restarts"] = rank.restarts
             if rank.ended_ms is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 
+from windlass.worker import needs
 from windlass.worker.launch import Launch, Refused
 
 TYPE_CHECKING = False
@@ -99,6 +100,8 @@ def _place(root: int, entry: Dict[str, Any], blob: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         target = os.open(name, flags, mode, dir_fd=folder)
     except OSError as err:
+        if needs.of(err):
+            raise  # the node's trouble: the same file can be written where there is room
         raise Refused("%s of the bundle cannot be written: %s" % (entry["path"], err)) from err
     finally:
         os.close(folder)

@@ -11,7 +11,7 @@ import os
 import signal
 import time
 
-from windlass.worker import processes, spawn
+from windlass.worker import needs, processes, spawn
 from windlass.worker.launch import Launch
 from windlass.worker.losses import Respawn
 from windlass.worker.pump import Pump
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from windlass.worker.starting import Starter
 
 KILL_SECONDS = 2.0
+ROOM_SECONDS = 5.0
+"""So long it waits where the node has too little left to start it."""
 
 
 class Comebacks:
@@ -61,9 +63,20 @@ class Comebacks:
                 continue
             assert self.starter is not None
             rank.begin_again()
-            command, trouble = self.starter.start_again(rank)
+            try:
+                command, trouble = self.starter.start_again(rank)
+            except OSError as err:
+                if not needs.of(err):
+                    raise
+                # The node's trouble, not the rank's: later, and not counted.
+                rank.restarts -= 1
+                rank.again_at = now + ROOM_SECONDS
+                continue
             # One that could not be started is seen to fail, as any other.
-            spawn.trouble_of(command, trouble)
+            try:
+                spawn.trouble_of(command, trouble)
+            except OSError:
+                pass
             text = "%s was started again, restart %d" % (rank.name, rank.restarts)
             note = {"kind": "rank-back", **rank.place(), "restarts": rank.restarts, "text": text}
             self._reporter.note(note)

@@ -6,11 +6,13 @@ import os
 import signal
 import time
 
-from windlass.worker import cgroups, processes
+from windlass.worker import cgroups, needs, processes
+from windlass.worker.launch import Refused
+from windlass.worker.server import Fenced, Gone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional
+    from typing import Any, Callable, List, Optional
 
     from windlass.worker.ranks import Rank
 
@@ -27,11 +29,52 @@ class Ending:
         self.reason = reason
         self.failure = failure
         self.advice = ""
+        self.need = ""
+        """What the node had run out of, when that is why."""
         self.kill_at = time.monotonic() + grace_seconds
 
     def hurry(self, grace_seconds: float) -> None:
         """A second order can shorten the grace, never lengthen it."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace_seconds)
+
+
+def after(err: Exception, directory: str) -> Ending:
+    """Why it ends when something was raised on the way."""
+    need = needs.of(err, directory)
+    if need:
+        found = Ending("lost", needs.sentence(need, err), 0)
+        found.need = need
+    elif isinstance(err, Refused):
+        found = Ending("refused", str(err), 0)
+        found.advice = err.advice
+    elif isinstance(err, Fenced):
+        found = Ending("lost", "fenced: %s" % err, 0)
+    elif isinstance(err, Gone):
+        found = Ending("cancelled", "the worker was told to stop", 0)
+    elif isinstance(err, OSError):
+        found = Ending("lost", "the node failed the worker: %s" % err, 0)
+    else:
+        _trace(err)
+        words = "a fault in the worker: %s: %s" % (type(err).__name__, err)
+        found = Ending("lost", words, 0)
+    return found
+
+
+def tried(step: Callable[[], object]) -> bool:
+    """One of the last steps, none of which may keep the record from being written: False when it
+    failed, and `worker.log` says why."""
+    try:
+        step()
+        return True
+    except Exception as err:
+        _trace(err)
+        return False
+
+
+def _trace(err: Exception) -> None:
+    import traceback
+
+    traceback.print_exception(type(err), err, err.__traceback__)
 
 
 def warn(ranks: List[Rank]) -> None:

@@ -21,6 +21,14 @@ class Unreachable(Exception):
     """No answer: the server is away, or what came was not HTTP."""
 
 
+class NotTaken(Exception):
+    """What came could not be put where it should go: `trouble` says why."""
+
+    def __init__(self, trouble: OSError) -> None:
+        super().__init__(str(trouble))
+        self.trouble = trouble
+
+
 class Connection:
     """One connection to one address. Not for more than one thread, except `close`."""
 
@@ -47,7 +55,8 @@ class Connection:
         sink: Optional[Callable[[bytes], object]] = None,
         kind: str = "application/json",
     ) -> Tuple[int, bytes]:
-        """(status, body); with `sink` a good answer's body goes there. Raises Unreachable.
+        """(status, body); with `sink` a good answer's body goes there. Raises Unreachable, and
+        NotTaken when the sink fails.
 
         A kept connection that the server closed meanwhile is opened again once: every call
         may be repeated by its `seq` or its digest.
@@ -55,6 +64,9 @@ class Connection:
         kept = self._socket is not None
         try:
             return self._exchange(method, path, body, timeout, sink, kind)
+        except NotTaken:
+            self.close()
+            raise
         except _Closed as err:
             self.close()
             if not kept:
@@ -64,6 +76,9 @@ class Connection:
             raise Unreachable("%s: %s" % (self.url, err)) from err
         try:
             return self._exchange(method, path, body, timeout, sink, kind)
+        except NotTaken:
+            self.close()
+            raise
         except (OSError, ValueError, _Closed) as err:
             self.close()
             raise Unreachable("%s: %s" % (self.url, err)) from err
@@ -148,7 +163,10 @@ class Connection:
 
         def take(piece: bytes) -> None:
             if sink is not None:
-                sink(piece)
+                try:
+                    sink(piece)
+                except OSError as err:
+                    raise NotTaken(err) from err
                 return
             if len(kept) + len(piece) > _MAX_BODY:
                 raise ValueError("the answer is too long")

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 
-from windlass.worker import debug, processes
+from windlass.worker import debug, needs, processes
 from windlass.worker.hang import HangWatch, Sample
 from windlass.worker.launch import Launch
 from windlass.worker.pump import Pump
@@ -40,9 +40,12 @@ class Inspector:
 
     def obey(self, order: Dict[str, Any], ranks: List[Rank]) -> None:
         """Carry out a debug order; its answer is posted when it is there."""
-        threading.Thread(
-            target=self._look_into, args=(order, ranks), name="debug", daemon=True
-        ).start()
+        try:
+            threading.Thread(
+                target=self._look_into, args=(order, ranks), name="debug", daemon=True
+            ).start()
+        except RuntimeError as err:
+            self.answer(order, False, {"error": needs.sentence("processes", err)})
 
     def answer(self, order: Dict[str, Any], ok: bool, result: Dict[str, Any]) -> None:
         self._reporter.post(

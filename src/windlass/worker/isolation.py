@@ -13,7 +13,17 @@ from __future__ import annotations
 import os
 import sys
 
-from windlass.worker import cgroups, devices, inside, layout, metadata, ownership, scratch, uids
+from windlass.worker import (
+    cgroups,
+    devices,
+    inside,
+    layout,
+    metadata,
+    needs,
+    ownership,
+    scratch,
+    uids,
+)
 from windlass.worker.cgroups import Cgroups
 from windlass.worker.confinement import Confinement
 from windlass.worker.launch import Launch, Refused
@@ -54,6 +64,9 @@ class Isolation:
             raise
         except (NoRoom, OSError) as err:
             self._undo()
+            need = needs.of(err) or needs.in_words(str(err))
+            if need:
+                raise needs.Lacking(need, err) from err
             words = "isolation (level %d, network %s) cannot be had on this node: %s"
             raise Refused(words % (launch.level, launch.network, err)) from err
         self.confinement = Confinement(system, self.room, self.uid)
@@ -62,10 +75,11 @@ class Isolation:
     def uid(self) -> Optional[int]:
         return self._claim.uid if self._claim else None
 
-    def report(self) -> Dict[str, Any]:
-        """What is in force, for `register`."""
+    def report(self, marked: bool = False) -> Dict[str, Any]:
+        """What is in force, for `register`. `marked`: whatever comes of a rank bears a mark."""
         found: Dict[str, Any] = {"level": self._launch.level, "network": self._launch.network}
         found.update(self.cgroups.report())
+        found["remains"] = self._remains(found["cgroup"], marked)
         if self.uid is not None:
             found["uid"] = self.uid
             found.setdefault("devices", "none")
@@ -82,6 +96,14 @@ class Isolation:
             refused = self._launch.network == "none" or self._metadata_refused
             found["metadata_address"] = "refused" if refused else "reachable"
         return found
+
+    def _remains(self, cgroup: str, marked: bool) -> str:
+        """What of the job can outlive a worker that is killed, until it is cleaned up after."""
+        if self.room is not None and self.room.counts_pids:
+            return "none (pid namespace)"
+        ways = ["cgroup " + cgroup] if cgroup != "none" else []
+        ways.append("mark" if marked else "environment")
+        return "found by %s; not proven" % ", ".join(ways)
 
     def variables(self, own: Mapping[str, str]) -> Dict[str, str]:
         """The part of our environment that a rank is given, as far as it may be the same."""

@@ -111,6 +111,9 @@ class Stream:
         """Write what is held, whatever the rate."""
         if self._held:
             self._flush_ring()
+        if self._held and self._ring is not None:  # the disk is still full: this much is lost
+            self.dropped += self._fallen + self._ring.length
+            self._held = False
         self._seal()
 
     def _may_write(self, size: int) -> bool:

@@ -51,8 +51,37 @@ def run(directory: str) -> int:
         except OSError:
             pass
     os.chdir(directory)
+    from windlass.worker import launch, needs, record
+    from windlass.worker.words import Words
+
+    sys.stdout, sys.stderr = Words(1), Words(2)
+    told = None
+    try:
+        told = launch.read(directory)
+        record.reserve(directory, sum(member.nproc for member in told.members))
+        _introduce(directory)
+        from windlass.worker.attempt import Attempt
+
+        attempt = Attempt(told)
+    except Exception as err:
+        need = needs.of(err, directory)
+        who = (told.attempt_id, told.attempt, told.node) if told is not None else ("", 0, "")
+        if need:
+            words = needs.sentence(need, err)
+            record.write(directory, record.make(*who, "lost", words, need=need))
+        elif isinstance(err, launch.Refused):
+            record.write(directory, record.make(*who, "refused", str(err)))
+        else:
+            raise
+        return 0
+    attempt.run()
+    # Threads that wait for the server are not waited for: all that matters is on disk.
+    os._exit(0)
+
+
+def _introduce(directory: str) -> None:
     from windlass import __version__
-    from windlass.worker import launch, processes, record
+    from windlass.worker import processes, record
 
     record.write_json(
         os.path.join(directory, "worker.json"),
@@ -63,17 +92,6 @@ def run(directory: str) -> int:
             "version": __version__,
         },
     )
-    try:
-        told = launch.read(directory)
-    except launch.Refused as err:
-        record.write(directory, record.make("", 0, "", "refused", str(err)))
-        return 0
-    from windlass.worker.attempt import Attempt
-
-    Attempt(told).run()
-    sys.stderr.flush()
-    # Threads that wait for the server are not waited for: all that matters is on disk.
-    os._exit(0)
 
 
 def lay_down(directory: str, source: str) -> None:

@@ -1,7 +1,7 @@
 """After a worker that died without a word: end what it left, and write the record it could not.
 
 Whatever still runs is found by cgroup, by process group and session of its ranks, and by the
-mark that every rank carries in its environment. The caller holds the worker's lock.
+marks that every rank carries, in its environment and in a limit (`mark`). The caller holds the worker's lock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from windlass.worker import cgroups, processes, scratch
+from windlass.worker import cgroups, mark, needs, processes, scratch
 from windlass.worker import record as records
 
 TYPE_CHECKING = False
@@ -28,6 +28,10 @@ def reap(directory: str) -> int:
     deadline = time.monotonic() + KILL_SECONDS
     while True:
         left = _left(directory, known, groups)
+        if not left:
+            # Who forks while one looks can be missed once: the child is not in the list yet, the
+            # parent not any more.
+            left = _left(directory, known, groups)
         if not left or time.monotonic() > deadline:
             break
         cgroups.kill(groups, 0)
@@ -36,13 +40,18 @@ def reap(directory: str) -> int:
     cgroups.remove(groups)
     scratch.remove(directory)
     if not os.path.exists(os.path.join(directory, "exit.json")):
+        started = bool(known.get("ranks"))
+        last = "" if started else _last_words(directory)
+        need = needs.in_words(last, directory)
+        words = "the worker died and left no record"
         record = records.make(
             str(launch.get("attempt_id", "")),
             int(launch.get("attempt", 0)),
             str(launch.get("node", "")),
             "lost",
-            "the worker died and left no record",
+            needs.sentence(need, last) if need else words,
             survivors=sorted(left),
+            need=need,
         )
         records.write(directory, record)
     return 0
@@ -62,10 +71,25 @@ def _left(directory: str, known: Dict[str, Any], groups: Any) -> Set[int]:
             if now is None or now.start_time == leaders[leader]:
                 found.add(each.pid)
     # The folder, not the attempt's id: other nodes of the attempt may be on this machine too.
-    mark = os.fsencode("WINDLASS_RUN_DIR=" + os.path.join(directory, "run"))
-    found.update(each.pid for each in processes.marked(mark, everyone))
+    named = os.fsencode("WINDLASS_RUN_DIR=" + os.path.join(directory, "run"))
+    found.update(each.pid for each in processes.marked(named, everyone))
+    number = known.get("mark")
+    if type(number) is int:
+        found.update(each.pid for each in mark.bearers(number, everyone))
     found.discard(os.getpid())
     return {pid for pid in found if processes.gone({pid}, 0)}
+
+
+def _last_words(directory: str) -> str:
+    """The end of what a worker said that died before it had started anything."""
+    try:
+        opened = os.open(os.path.join(directory, "worker.log"), os.O_RDONLY | os.O_NOFOLLOW)
+        with open(opened, "rb") as file:
+            file.seek(max(0, os.fstat(opened).st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:300] if lines else ""
 
 
 def _read(path: str) -> Dict[str, Any]:

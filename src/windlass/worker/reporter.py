@@ -56,6 +56,8 @@ class Reporter:
         self.masker: Optional[Masker] = None
         """What hides the attempt's secrets in all that is reported: stacks, spools, records."""
         self.started = False
+        self.told_of_end = False
+        """The server has the record, or wants none of it."""
         self.last_good = time.monotonic()
         """When the last report that the server took was sent; the lease counts from here."""
 
@@ -90,8 +92,26 @@ class Reporter:
         self._ship_until = time.monotonic() + seconds / 2
         self._record = record
         self._wake.set()
-        self.start()
+        try:
+            self.start()
+        except RuntimeError:  # there is no process left for a thread
+            self.started = False
+            return
         self._thread.join(seconds)
+
+    def tell_of_end(self, record: Dict[str, Any], server: Server) -> None:
+        """Once more after `goodbye`, from the caller's thread: the record alone, since it is
+        nowhere else. The server finds on disk what else was left."""
+        body = self._stamped({"record": {**record, "left": True}})
+        try:
+            server.call(
+                "POST", "/api/v1/worker/ended", body, deadline=time.monotonic() + GOODBYE_SECONDS
+            )
+            self.told_of_end = True
+        except Fenced:
+            self.told_of_end = True  # nobody wants it any more
+        except (Refused, Gone):
+            pass
 
     def _run(self) -> None:
         next_beat = time.monotonic() + self._launch.beat_seconds
@@ -111,8 +131,9 @@ class Reporter:
             if self._notes or (self.usage is not None and self.usage.waiting):
                 self._beat()
             record = {**self._record, "left": True} if self._spools.left() else self._record
-            self._send("/api/v1/worker/ended", {"record": record})
+            self.told_of_end = self._send("/api/v1/worker/ended", {"record": record}) is not None
         except Fenced as err:
+            self.told_of_end = self._record is not None
             self._on_fenced(str(err))
         except Gone:
             pass

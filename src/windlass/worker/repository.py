@@ -17,7 +17,7 @@ import select
 import signal
 import time
 
-from windlass.worker import environment, spawn
+from windlass.worker import environment, needs, spawn
 from windlass.worker.launch import Launch, Refused
 from windlass.worker.server import Gone
 
@@ -138,6 +138,9 @@ class Repository:
             raise self._refusal(words, self.commit or self.ref or "HEAD")
 
     def _refusal(self, words: str, ref: str) -> NoCode:
+        need = needs.in_words(words, self._launch.directory)
+        if need:
+            raise needs.Lacking(need, _last(words))
         name, kind = self._launch.job_name, _kind_of(words)
         again = "windlass rerun %s" % name
         if kind == "ref":

@@ -10,6 +10,7 @@ and when the room's keeper dies, the kernel ends everything inside, escaped or n
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -93,15 +94,15 @@ class Room:
             return os.fork()
         self._system.enter(self._namespaces["pid"], kernel.NEW_PIDS)
         try:
-            pid = os.fork()
-        except OSError:
-            pid = -1
+            pid, trouble = os.fork(), 0
+        except OSError as err:
+            pid, trouble = -1, err.errno or errno.EAGAIN
         if pid == 0:
             return 0
         # A thread that forks elsewhere can start no thread: back before anything else.
         self._system.enter(self._own_pids, kernel.NEW_PIDS)
         if pid < 0:
-            raise OSError("the machine has no process left for a rank")
+            raise OSError(trouble, "the machine has no process left for a rank")
         return pid
 
     def enter(self) -> None:

@@ -21,6 +21,13 @@ def make(directory: str) -> str:
     return short
 
 
+def remove_work(directory: str) -> None:
+    """The code that was laid out, of which nothing ran."""
+    import shutil
+
+    shutil.rmtree(os.path.join(directory, "work"), ignore_errors=True)
+
+
 def remove(directory: str) -> None:
     """The private temporary folder goes with the attempt, wherever it lies."""
     path = os.path.join(directory, "tmp")

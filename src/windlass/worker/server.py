@@ -10,7 +10,7 @@ import os
 import threading
 import time
 
-from windlass.worker.http import Connection, Unreachable
+from windlass.worker.http import Connection, NotTaken, Unreachable
 from windlass.worker.launch import Launch, Refused
 
 TYPE_CHECKING = False
@@ -48,8 +48,8 @@ class Server:
         data: Optional[bytes] = None,
     ) -> Any:
         """The answer's JSON; `data` is a body that is no JSON. Repeats over network errors and 5xx
-        until `deadline` (monotonic) or `stop`; then raises Gone. Raises Fenced (401, 409) and
-        Refused (any other 4xx)."""
+        until `deadline` (monotonic) or `stop`; then raises Gone. Raises Fenced (401, 409),
+        Refused (any other 4xx), and OSError when `sink` fails: a full disk is not the server's."""
         kind = "application/json" if data is None else "application/octet-stream"
         if body is not None:
             data = json.dumps(body, separators=(",", ":")).encode()
@@ -59,6 +59,8 @@ class Server:
                 restart()
             try:
                 return self._once(method, path, data, timeout, sink, kind)
+            except NotTaken as err:
+                raise err.trouble from err
             except Unreachable as err:
                 wait = backoff * (0.75 + os.urandom(1)[0] / 512)
                 backoff = min(backoff * 2, LAST_BACKOFF)

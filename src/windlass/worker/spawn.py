@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 
+from windlass.worker import mark, needs
 from windlass.worker.confinement import Confinement
 from windlass.worker.kernel import Kernel
 
@@ -25,6 +26,7 @@ class Spawner:
 
     def __init__(self) -> None:
         self.system: Optional[Kernel] = None
+        self.mark = mark.new()
         try:
             self.system = Kernel()
             # Every orphan of the ranks becomes our child, so none can be lost from sight.
@@ -43,15 +45,22 @@ class Spawner:
     ) -> Tuple[int, int, int, int]:
         """(pid, stdout, stderr, trouble): our ends of the pipes. `trouble` ends empty once the
         command runs; else it holds the reason why not (see `trouble_of`)."""
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        trouble_read, trouble_write = os.pipe()
         parent = os.getpid()
         confinement = confinement or Confinement(self.system)
-        pid = confinement.fork()
+        pipes: List[int] = []
+        try:
+            for _ in range(3):
+                pipes += os.pipe()
+            pid = confinement.fork()
+        except OSError:
+            for each in pipes:
+                os.close(each)
+            raise
+        out_read, out_write, err_read, err_write, trouble_read, trouble_write = pipes
         if pid == 0:
             try:
                 _become_rank(cgroup_files, out_write, err_write)
+                mark.take(self.mark)
                 if max_file_bytes:
                     _bound_files(max_file_bytes)
                 confinement.confine(parent)
@@ -89,7 +98,8 @@ def _become_rank(cgroup_files: List[str], out: int, err: int) -> None:
 
 
 def trouble_of(command: List[str], trouble: int) -> str:
-    """Wait until the command runs ("") or could not be started (the reason, for people)."""
+    """Wait until the command runs ("") or could not be started (the reason, for people). Raises
+    OSError when it was the node that had too little left for it."""
     text = b""
     while True:
         piece = os.read(trouble, 4096)
@@ -100,6 +110,8 @@ def trouble_of(command: List[str], trouble: int) -> str:
     if not text:
         return ""
     number, _, words = text.decode("utf-8", "replace").partition(":")
+    if number.isdigit() and int(number) in needs.OF:
+        raise OSError(int(number), "%s: %s" % (command[0], words))
     if number == "2":
         return "command not found: %s" % command[0]
     if number in ("8", "13"):

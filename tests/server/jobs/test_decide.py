@@ -10,6 +10,7 @@ from windlass.core.jobs import JobSpec, Outcome
 from windlass.engines.base import Seen, Sight
 from windlass.server.jobs.decide import (
     DELIVER_LIMIT_MS,
+    GATHER_LIMIT_MS,
     KILL_MARGIN_MS,
     SILENT_MS,
     Gathered,
@@ -35,6 +36,8 @@ def situation(
     worker: dict[str, Any] | None = None,
     sights: dict[str, Sight] | None = None,
     records: dict[str, dict[str, Any]] | None = None,
+    limits: dict[str, Any] | None = None,
+    began_ms: int = 0,
 ) -> Situation:
     """A gang of one rank a node that runs well, but for what is given."""
     blank = {
@@ -54,9 +57,12 @@ def situation(
         },
         workers=rows,
         seen={node: Seen("a", node, sight) for node, sight in (sights or {}).items()},
-        spec=JobSpec.model_validate({"run": ["true"], "workers": workers}),
+        spec=JobSpec.model_validate(
+            {"run": ["true"], "workers": workers, "limits": limits or {}}
+        ),
         finish={"worker": "all"},
         deciding=workers,
+        began_ms=began_ms,
     )  # fmt: skip
 
 
@@ -169,3 +175,51 @@ def test_a_time_limit_is_a_failure_with_grace() -> None:
     [told] = decide(at, NOW)
     assert isinstance(told, Tell)
     assert (told.outcome, told.grace_ms, told.stopping) == (Outcome.FAILED, GRACE, True)
+
+
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+@pytest.mark.parametrize("step", [-DAY, 0, DAY])
+@pytest.mark.parametrize(("ran", "over"), [(HOUR - 1_000, False), (HOUR, True)])
+def test_a_limit_of_time_counts_what_ran_whatever_clock_a_restarted_server_has(
+    step: int, ran: int, over: bool
+) -> None:
+    """Its worker was last heard, and its deadline set, by a server with another clock."""
+    worker = {"ranks": [{"rank": 0, "ran_ms": ran}], "beat_ms": NOW - 500}
+    attempt = {"started_ms": NOW - ran, "deadline_ms": NOW - ran + HOUR}
+    boot = NOW + step
+    now = situation(attempt=attempt, worker=worker, limits={"time": "1h"}, began_ms=boot)
+    steps = decide(now, boot)
+    assert bool(steps) == over
+    if over:
+        assert isinstance(steps[0], Tell) and steps[0].reason == "time limit of 3600 s reached"
+    else:
+        assert next_due_ms(now, boot) == boot + 1_000
+        assert decide(now, boot + 1_000), "this server has counted the rest itself"
+
+
+def test_a_gang_counts_from_its_last_member_and_adds_what_a_silent_worker_runs() -> None:
+    ranks = [{"rank": 0, "ran_ms": HOUR - 5_000}, {"rank": 1, "ran_ms": HOUR - 5_000}]
+    worker = {"ranks": ranks, "beat_ms": NOW}
+    attempt = {"deadline_ms": NOW + DAY}
+    now = situation(attempt=attempt, worker=worker, limits={"time": "1h"}, began_ms=NOW - 1)
+    assert not decide(now, NOW + 4_999)
+    assert decide(now, NOW + 5_000)
+
+
+@pytest.mark.parametrize("step", [-DAY, DAY])
+def test_a_grace_and_a_launch_are_counted_anew_by_a_server_with_another_clock(step: int) -> None:
+    boot = NOW + step
+    ending = {"state": "ending", "ending_ms": NOW, "grace_ms": 5_000, "ending_outcome": "failed"}
+    sights = {"n0": Sight.ALIVE}
+    now = situation(attempt=ending, sights=sights, began_ms=boot)
+    assert not decide(now, boot), "it has its whole grace"
+    assert next_due_ms(now, boot) == boot + 5_000 + KILL_MARGIN_MS
+    assert decide(now, boot + 5_000 + KILL_MARGIN_MS) == [Kill("n0")]
+    launching = {"state": "launching", "created_ms": NOW}
+    absent = {"registered_ms": None, "started_ms": None}
+    job = {"state": "starting"}
+    now = situation(job=job, attempt=launching, worker=absent, sights=sights, began_ms=boot)
+    assert not decide(now, boot)
+    assert decide(now, boot + GATHER_LIMIT_MS)

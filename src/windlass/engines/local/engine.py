@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from windlass.core.errors import Conflict, InvalidInput
+from windlass.core.errors import Conflict, InvalidInput, Unavailable
 from windlass.core.resources import Node, Resources
 from windlass.engines import directory as directories
-from windlass.engines import spawn
+from windlass.engines import needs, spawn
 from windlass.engines.base import LaunchFailed, LaunchPlan, NodeLaunch, Seen, Sight
 from windlass.engines.directory import Directory
-from windlass.engines.local import gpus, inventory
+from windlass.engines.local import gpus, inventory, room
 from windlass.engines.local import isolation as isolations
 from windlass.engines.local.evidence import Evidence, gather, running, see
 from windlass.engines.local.watch import Watch
@@ -150,14 +150,19 @@ class LocalEngine:
             *(self._whole(self._launch_one(*place)) for place in places), return_exceptions=True
         )
         for result in tried:
+            if isinstance(result, (RuntimeError, MemoryError)) and (need := needs.of(result)):
+                raise LaunchFailed(needs.sentence(need, result), need=need)
             if isinstance(result, BaseException):
                 raise result
 
     async def observe(self, wanted: Sequence[Place]) -> list[Seen]:
         places = [Directory(self._attempts, *place) for place in wanted]
-        return await self._in(
-            self._quick, lambda: [see(place, self._starting_seconds)[0] for place in places]
-        )
+        try:
+            return await self._in(
+                self._quick, lambda: [see(place, self._starting_seconds)[0] for place in places]
+            )
+        except OSError as err:  # what cannot be looked at is not judged
+            raise Unavailable(f"engine {self.name} cannot look at its workers: {err}") from err
 
     async def present(self) -> list[Place]:
         found = await self._in(
@@ -168,7 +173,14 @@ class LocalEngine:
     async def end(self, attempt_id: str, node: str) -> Seen:
         """As the protocol says. When the worker cannot be killed the answer is ALIVE, with a
         record that names it among the survivors: it must not be waited for, nor its node used."""
-        return await self._whole(self._end_one(Directory(self._attempts, attempt_id, node)))
+        try:
+            return await self._whole(self._end_one(Directory(self._attempts, attempt_id, node)))
+        except OSError as err:
+            raise Unavailable(f"engine {self.name} cannot end a worker now: {err}") from err
+
+    async def lacks(self, node: str) -> str:
+        """Of the whole machine, which its nodes share."""
+        return await self._in(self._quick, lambda: room.lacks(self._command, self._attempts))
 
     async def forget(self, attempt_id: str) -> None:
         """Raises Conflict while anything of it may run."""
@@ -203,6 +215,9 @@ class LocalEngine:
     def _start_once(self, place: Directory, worker: NodeLaunch) -> Identity | None:
         """Start the worker unless it was started before. None: it was."""
         try:
+            need, words = room.lacking(self._attempts)
+            if need and not place.exists():
+                raise LaunchFailed(needs.sentence(need, words), need=need)
             fresh = place.create(worker)
             if not fresh:
                 if _was_started(gather(place)):
@@ -239,9 +254,12 @@ class LocalEngine:
         that cannot be named. Rare, and rarer with each turn."""
         for turn in itertools.count():
             await asyncio.sleep(min(_LOOK_AGAIN_SECONDS * 2 ** min(turn, 10), 5))
-            seen, evidence = await self._in(
-                self._quick, lambda: see(place, self._starting_seconds)
-            )
+            try:
+                seen, evidence = await self._in(
+                    self._quick, lambda: see(place, self._starting_seconds)
+                )
+            except OSError:
+                continue  # we could not look
             process = running(evidence)
             if process is not None:
                 return self._add_watch(place, process)
@@ -259,9 +277,10 @@ class LocalEngine:
     async def _after(self, place: Directory) -> None:
         """The process that died may have been a second start that left at once: then the true
         worker is watched instead."""
-        evidence = await self._in(self._quick, lambda: gather(place))
-        if running(evidence) is not None:
-            self._adopt(place, evidence)
+        with contextlib.suppress(OSError):  # we could not look: the next sweep does
+            evidence = await self._in(self._quick, lambda: gather(place))
+            if running(evidence) is not None:
+                self._adopt(place, evidence)
 
     def _tell(self, attempt_id: str) -> None:
         if self._hint is not None:

@@ -45,6 +45,9 @@ class Situation:
     """Of a job whose gang goes on without those it loses."""
     unreadable: str = ""
     """Why its row cannot be read: it is ended, with its grace, and fails."""
+    began_ms: int = 0
+    """Since when this server counts. What was stamped before was stamped by another, whose clock
+    may have been another one too: of that only counts what has gone by since."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
             return [Kill(node) for node in running]
         if job["wish"] == "cancel" and job["wish_now"] and attempt["grace_ms"] > 0:
             return [_tell(Outcome.CANCELLED, job["wish_reason"] or "", 0, running, stopping=True)]
-        late = [node for node in running if now_ms >= _late_ms(now, node)]
+        late = [node for node in running if now_ms >= _late_ms(now, node, now_ms)]
         if late:
             return [Kill(node) for node in late]
         # Told to end before it was launched there: nobody would hear the order.
@@ -146,7 +149,8 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
             _tell(_WISHED[job["wish"]], job["wish_reason"] or "", grace, running, stopping=True)
         ]
 
-    if attempt["deadline_ms"] is not None and now_ms >= attempt["deadline_ms"]:
+    left_ms = _left_ms(now, now_ms)
+    if left_ms is not None and left_ms <= 0:
         limit = (now.spec.limits.time or 0) // 1000
         why = f"time limit of {limit} s reached"
         return [_tell(Outcome.FAILED, why, now.spec.limits.grace, running, stopping=True)]
@@ -165,7 +169,7 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
         steps.append(Gathered())
     elif (
         attempt["state"] == AttemptState.LAUNCHING
-        and now_ms >= attempt["created_ms"] + GATHER_LIMIT_MS
+        and _elapsed(now, attempt["created_ms"], now_ms) >= GATHER_LIMIT_MS
     ):
         missing = ", ".join(str(w["node"]) for w in now.workers if not w["registered_ms"])
         why = (
@@ -179,27 +183,63 @@ def decide(now: Situation, now_ms: int) -> list[Step]:
     return steps
 
 
-def next_due_ms(now: Situation) -> int | None:
+def next_due_ms(now: Situation, now_ms: int) -> int | None:
     """When this attempt must be looked at again though nothing was heard."""
-    attempt = now.attempt
-    if attempt["state"] == AttemptState.ENDING:
-        left = [worker["node"] for worker in now.workers if not worker["record"]]
-        return min((_late_ms(now, node) for node in left), default=None)
-    return None if attempt["deadline_ms"] is None else int(attempt["deadline_ms"])
+    if now.attempt["state"] == AttemptState.ENDING:
+        nodes = [worker["node"] for worker in now.workers if not worker["record"]]
+        return min((_late_ms(now, node, now_ms) for node in nodes), default=None)
+    left_ms = _left_ms(now, now_ms)
+    return None if left_ms is None else now_ms + max(0, left_ms)
 
 
-def _late_ms(now: Situation, node: str) -> int:
+def _left_ms(now: Situation, now_ms: int) -> int | None:
+    """What is left of its limit of time; None: nothing limits it, or it does not run yet. Its
+    workers count, by clocks that nobody sets; a server adds what went by since it heard them."""
+    limit, attempt = now.spec.limits.time, now.attempt
+    if attempt["deadline_ms"] is None:
+        return None
+    ran = [_ran_ms(now, worker, now_ms) for worker in now.workers if not worker["record"]]
+    known = [each for each in ran if each is not None]
+    if limit is None or not known:  # workers of an older release do not count
+        return int(attempt["deadline_ms"]) - now_ms
+    return limit - min(known)
+
+
+def _ran_ms(now: Situation, worker: Mapping[str, Any], now_ms: int) -> int | None:
+    said = [rank.get("ran_ms") for rank in worker.get("ranks") or ()]
+    counted = [each for each in said if type(each) is int and each >= 0]
+    if not counted:
+        return None
+    heard_ms = worker.get("beat_ms")
+    since = 0 if heard_ms is None else _elapsed(now, int(heard_ms), now_ms)
+    return max(counted) + since
+
+
+def _elapsed(now: Situation, stamp_ms: int, now_ms: int) -> int:
+    """How long ago that was, as far as this server can vouch for it."""
+    return now_ms - _vouched(now, stamp_ms, now_ms)
+
+
+def _vouched(now: Situation, stamp_ms: int, now_ms: int) -> int:
+    return (
+        stamp_ms if now.began_ms <= stamp_ms <= now_ms else min(now.began_ms or stamp_ms, now_ms)
+    )
+
+
+def _late_ms(now: Situation, node: str, now_ms: int) -> int:
     """When a worker that was told to end is late. One that shares no files with the server
     may have a checkpoint to send that its ranks saved at the last moment."""
     attempt = now.attempt
-    late = int(attempt["ending_ms"] + attempt["grace_ms"] + KILL_MARGIN_MS)
+    told_ms = _vouched(now, int(attempt["ending_ms"]), now_ms)
+    late = told_ms + int(attempt["grace_ms"]) + KILL_MARGIN_MS
     worker = next(each for each in now.workers if each["node"] == node)
     ranks, heard_ms = worker.get("ranks") or (), worker.get("beat_ms")
     if not attempt["grace_ms"] or not heard_ms or not ranks:
         return late
     if not all("exit" in rank for rank in ranks):
         return late
-    return max(late, min(int(heard_ms) + SILENT_MS, late + DELIVER_LIMIT_MS))
+    heard_ms = _vouched(now, int(heard_ms), now_ms)
+    return max(late, min(heard_ms + SILENT_MS, late + DELIVER_LIMIT_MS))
 
 
 def _judge(
@@ -210,7 +250,7 @@ def _judge(
 ) -> policy.Verdict:
     if now.lossy is not None:
         return losses.judge(now.lossy, records, told, told_why)
-    known = [record for record in records.values() if record]
+    known = [{**record, "node": node} for node, record in records.items() if record]
     return policy.judge(now.finish, known, told, told_why, now.deciding)
 
 
@@ -246,7 +286,8 @@ def _all_hung(now: Situation, now_ms: int) -> bool:
     if idle is None or "hung" not in now.spec.retry.on or len(now.workers) < 2:
         return False
     return all(
-        worker["hung_ms"] and now_ms - worker["hung_ms"] < 2 * idle for worker in now.workers
+        worker["hung_ms"] and _elapsed(now, worker["hung_ms"], now_ms) < 2 * idle
+        for worker in now.workers
     )
 
 

@@ -124,6 +124,8 @@ def judge(gang: Gang, records: Records, told: Outcome | None, told_why: str) -> 
         return policy.Verdict(Outcome.SUCCEEDED, _well(now), 0, unhealthy_nodes=unhealthy)
     causes = [_first_losses(record) for record in known]
     verdict = policy.judge(gang.finish, causes, told, told_why, len(gang.placement))
+    if verdict.needs:
+        return verdict
     if told is Outcome.LOST:
         # Whoever failed afterwards failed because of it.
         return replace(verdict, outcome=Outcome.LOST, reason=told_why, exit_code=None)

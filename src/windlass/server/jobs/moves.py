@@ -39,6 +39,8 @@ _UPDATE_ATTEMPT = update(attempts).where(
 )
 
 
+_LACKED = 20
+"""As far as it is worth counting: by then a pause is at its longest."""
 _CREATE = Prepared(insert(jobs).inline())
 
 
@@ -144,6 +146,22 @@ def start_attempt(
         engine=attempt["engine"],
     )
     return job, attempt
+
+
+def lacked(conn: Connection, attempt: Row) -> int:
+    """How many attempts right before this one were not started because a node had no room."""
+    query = (
+        select(attempts.c.failure)
+        .where(attempts.c.job_id == attempt["job_id"], attempts.c.number < attempt["number"])
+        .order_by(attempts.c.number.desc())
+        .limit(_LACKED)
+    )
+    count = 0
+    for failure in conn.execute(query).scalars():
+        if not (failure or {}).get("need"):
+            break
+        count += 1
+    return count
 
 
 def move_attempt(

@@ -15,6 +15,8 @@ from typing import Any
 from windlass.core.jobs import JobSpec, JobState, Outcome, RetrySpec
 
 Record = Mapping[str, Any]
+ROOM_BACKOFF_MS = 1_000
+ROOM_BACKOFF_CAP_MS = 300_000
 QUARANTINE_AFTER = 3
 """Attempts in a row that ended with the loss of a node, without a further step."""
 
@@ -29,6 +31,8 @@ class Verdict:
     failure: dict[str, Any] | None = None
     lost_nodes: tuple[str, ...] = ()
     unhealthy_nodes: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """By node, what it had run out of so that nothing could be started there, in words."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,9 @@ def judge(
         return Verdict(told, told_why, None, lost_nodes=lost, unhealthy_nodes=unhealthy)
     if told is Outcome.FAILED and told_why.startswith("time limit"):
         return Verdict(Outcome.FAILED, told_why, None, unhealthy_nodes=unhealthy)
+    needs = {r["node"]: str(r.get("reason", "")) for r in records if r.get("need")}
+    if needs:
+        return lacking(needs, unhealthy)
     failing = _first_failure(records, ranks)
     if failing is not None:
         kind = Outcome.OOM if failing.get("oom") else Outcome.FAILED
@@ -120,6 +127,13 @@ def judge(
     return Verdict(Outcome.FAILED, why, None, None, lost, unhealthy)
 
 
+def lacking(needs: Mapping[str, str], unhealthy: tuple[str, ...] = ()) -> Verdict:
+    """Nothing could be started for want of room: whoever failed besides, failed because of it."""
+    node, words = min(needs.items())
+    reason = f"not started on {node}: {words}"
+    return Verdict(Outcome.LOST, reason, None, {"need": True}, (), unhealthy, needs)
+
+
 def ended_well(
     finish: Mapping[str, str], ranks: Sequence[Mapping[str, Any]], deciding: int = 0
 ) -> bool:
@@ -145,9 +159,11 @@ def follow(
     lost_nodes: Sequence[str],
     progressed: bool | None,
     jitter: float,
+    lacked: int = 0,
 ) -> Follow:
     """The job's next state. `progressed`: this attempt got further than any before; None when
-    the job reports neither steps nor checkpoints. `jitter` in [0, 1) spreads the restarts."""
+    the job reports neither steps nor checkpoints. `jitter` in [0, 1) spreads the restarts.
+    `lacked`: how many attempts in a row before this one were not started for want of room."""
     outcome, retry = verdict.outcome, spec.retry
     if outcome is Outcome.SUCCEEDED:
         return Follow(JobState.SUCCEEDED, verdict.reason, failures, 0)
@@ -155,6 +171,13 @@ def follow(
         return Follow(JobState.CANCELLED, verdict.reason, failures, stale_restarts)
     if outcome is Outcome.PREEMPTED or wish in ("restart", "preempt", "resize", "hold"):
         return Follow(JobState.QUEUED, verdict.reason, failures, 0)
+    if verdict.needs:
+        # The node's trouble, not the job's: whatever its rules say, nothing is spent or counted.
+        # Each time it waits longer: it may be its own code that there is no room for.
+        step = min(ROOM_BACKOFF_MS * 2 ** min(lacked, 30), ROOM_BACKOFF_CAP_MS)
+        delay = int(step * (0.5 + jitter / 2))
+        waits = f"{verdict.reason}; it waits until there is room, which counts as no try"
+        return Follow(JobState.QUEUED, waits, failures, stale_restarts, list(lost_nodes), delay)
     rule = matching_rule(retry, verdict)
     if rule is None:
         return Follow(JobState.FAILED, verdict.reason, failures, stale_restarts)

@@ -82,6 +82,7 @@ class Reconcile:
         self._hinted: set[str] = set()
         self._due: dict[str, int] = {}
         self._swept_ms: int | None = None
+        self._began_ms = clock.now_ms()
         self._asked_ms = 0
         self._aside: set[asyncio.Task[None]] = set()
 
@@ -149,7 +150,7 @@ class Reconcile:
                 return
             steps = decide(situation, self._clock.now_ms())
             if not steps:
-                due = next_due_ms(situation)
+                due = next_due_ms(situation, self._clock.now_ms())
                 if due is None:
                     self._due.pop(job_id, None)
                 else:
@@ -184,7 +185,10 @@ class Reconcile:
             return Situation(job, attempt, members, by_node, spec, {}, 0, unreadable=unreadable)
         finish, deciding = gangs.finish(job, spec, attempt["placement"])
         lossy = gangs.lossy(job, spec, attempt["placement"], members)
-        return Situation(job, attempt, members, by_node, spec, finish, deciding, lossy)
+        return Situation(
+            job, attempt, members, by_node, spec, finish, deciding, lossy,
+            began_ms=self._began_ms,
+        )  # fmt: skip
 
     def _engine(self, attempt: Mapping[str, Any]) -> Engine:
         """Raises Unavailable for one that could not be started yet."""
@@ -266,7 +270,7 @@ class Reconcile:
             await engine.launch(plan)
         except LaunchFailed as err:
             log.warning("job %s attempt %s: %s", at.job["id"], attempt["number"], err)
-            await self._refuse(at, str(err), transient=err.transient)
+            await self._refuse(at, err)
             return
         failpoints.passing("after-launch")
 
@@ -279,7 +283,7 @@ class Reconcile:
 
         await self._write(at, launched)
 
-    async def _refuse(self, at: Situation, why: str, *, transient: bool) -> None:
+    async def _refuse(self, at: Situation, err: LaunchFailed) -> None:
         """The engine could not start it: end what did start, and close the attempt. Without proof
         that nothing of it is left (a launch may be repeated over one that went well before a
         crash) it stays open, and the next look tries again."""
@@ -292,10 +296,15 @@ class Reconcile:
             elif seen.sight not in (Sight.ENDED, Sight.ABSENT):
                 log.error("node %s: cannot end attempt %s", seen.node, at.attempt["id"])
                 return
-        outcome = Outcome.LOST if transient else Outcome.REFUSED
-        verdict = policy.Verdict(
-            outcome, f"launch failed: {why}", unhealthy_nodes=tuple(unhealthy)
-        )
+        if err.need:
+            verdict = policy.lacking(
+                {worker["node"]: str(err) for worker in at.workers}, tuple(unhealthy)
+            )
+        else:
+            outcome = Outcome.LOST if err.transient else Outcome.REFUSED
+            verdict = policy.Verdict(
+                outcome, f"launch failed: {err}", unhealthy_nodes=tuple(unhealthy)
+            )
         await self._write(
             at, lambda conn, job, attempt: self._over(conn, job, attempt, at.spec, verdict)
         )
@@ -383,6 +392,7 @@ class Reconcile:
             spec, verdict, wish=job["wish"], failures=job["failures"],
             stale_restarts=job["stale_restarts"], lost_nodes=or_else(job["lost_nodes"], []) or [],
             progressed=progressed, jitter=self._jitter(),
+            lacked=moves.lacked(conn, attempt) if verdict.needs else 0,
         )  # fmt: skip
         job, attempt = moves.move_attempt(
             conn, job, attempt, AttemptState.OVER, reason=verdict.reason, now_ms=now,
@@ -396,6 +406,8 @@ class Reconcile:
                 f"processes of job {job['name']} cannot be killed",
                 now,
             )
+        for node, why in verdict.needs.items():
+            node_service.pause(conn, attempt["engine"], node, why, now)
         columns: Row = {
             "failures": then.failures, "stale_restarts": then.stale_restarts,
             "lost_nodes": then.lost_nodes, "outcome": verdict.outcome.value,

@@ -85,7 +85,9 @@ def fetched(conn: Connection, who: Principal, report: Fetched, now_ms: int) -> s
     return report.commit
 
 
-def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, Row] | None:
+def rendezvous(
+    conn: Connection, who: Principal, node: str, now_ms: int
+) -> tuple[Row, Row, Row] | None:
     """(job, attempt, this node's answer) once the gang is whole; None before."""
     job, attempt = orders.current(conn, who.attempt_id or "")
     rows = [
@@ -107,9 +109,8 @@ def rendezvous(conn: Connection, who: Principal, node: str) -> tuple[Row, Row, R
     there = {row["name"] for row in answer["sealed"]}
     answer["secrets_gone"] = [name for name in names if name not in there]
     limit = spec.limits.time
-    answer["deadline_ms"] = (
-        None if limit is None else (attempt["alive_ms"] or attempt["created_ms"]) + limit
-    )
+    # Its limit counts from the start of its ranks, which is still to come.
+    answer["deadline_ms"] = None if limit is None else now_ms + limit
     return job, attempt, answer
 
 

@@ -31,6 +31,7 @@ from windlass.server.jobs.shrinking import Smaller, smaller
 from windlass.server.jobs.spelling import Spellings, spellings
 from windlass.server.jobs.tables import workers
 from windlass.server.jobs.why import WORTH_TELLING, Why, why
+from windlass.server.nodes import service as node_service
 from windlass.server.parts import Parts, Wired
 from windlass.server.queues import service as queues
 from windlass.server.reading import spec_of
@@ -221,15 +222,16 @@ async def explain_job(call: Read, parts: Wired, ref: JobRef) -> Why:
         mine = conn.execute(select(workers).where(workers.c.attempt_id == last)).mappings()
         events = service.events_of(conn, job["id"], 0)
         told = [e for e in events if e["kind"] in WORTH_TELLING and e["attempt"] == job["fence"]]
-        return job, attempts, [dict(row) for row in mine], told
+        paused = node_service.paused(conn) if job["state"] == JobState.QUEUED else []
+        return job, attempts, [dict(row) for row in mine], told, paused
 
-    job, attempts, mine, told = await parts.store.read(look)
+    job, attempts, mine, told, paused = await parts.store.read(look)
     waiting, promise = parts.admit.why(job["id"]), parts.admit.promise(job["id"])
     if waiting is not None and promise is not None:
         waiting = replace(waiting, expected_start_ms=promise.start_ms)
     starts = job["state"] == JobState.STARTING
     said = await words.of_missing(parts.engines, attempts[-1], mine) if starts else {}
-    return why(job, attempts, mine, told, waiting, parts.clock.now_ms(), said)
+    return why(job, attempts, mine, told, waiting, parts.clock.now_ms(), said, paused)
 
 
 @router.get("/{ref}/events", response_model=EventPage)

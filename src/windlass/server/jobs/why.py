@@ -40,9 +40,11 @@ def why(
     waiting: Reason | None,
     now_ms: int,
     said: Mapping[str, str] | None = None,
+    paused: Sequence[Row] = (),
 ) -> Why:
     """`told`: events of the newest attempt that its workers told (`WORTH_TELLING`), newest
-    last; `said`: what the engine says of workers that have not come, by node."""
+    last; `said`: what the engine says of workers that have not come, by node; `paused`: nodes
+    that have run out of something, and take nothing until there is room again."""
     hung = [event for event in told if event["kind"] == "hung"]
     losses = [event for event in told if event["kind"] in ("rank-lost", "rank-back")]
     state = JobState(job["state"])
@@ -50,6 +52,7 @@ def why(
     match state:
         case JobState.QUEUED:
             answer = _queued(job, last, waiting, now_ms)
+            answer[1].extend(f"node {row['name']} is paused: {row['reason']}" for row in paused)
         case JobState.HELD:
             answer = job["reason"] or "held", [], f"windlass release {job['name']}"
         case JobState.STARTING:

@@ -167,7 +167,7 @@ async def register(
 
     def write(conn: Connection) -> Any:
         reports.register(conn, call.principal, body, now)
-        return reports.rendezvous(conn, call.principal, body.node)
+        return reports.rendezvous(conn, call.principal, body.node, now)
 
     found = await parts.store.write(write)
     parts.reconcile.hint(call.principal.job_id or "")
@@ -183,7 +183,9 @@ async def rendezvous(call: Worker, parts: Wired, node: QueryLine, wait: WholeNum
     _check_wait(wait)
     found = await parts.hub.until(
         "whole:" + (call.principal.attempt_id or ""),
-        lambda: parts.store.read(lambda conn: reports.rendezvous(conn, call.principal, node)),
+        lambda: parts.store.read(
+            lambda conn: reports.rendezvous(conn, call.principal, node, parts.clock.now_ms())
+        ),
         wait_seconds=wait,
     )
     return _whole(parts, found)

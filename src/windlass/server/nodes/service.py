@@ -48,7 +48,7 @@ def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -
             continue
         before = or_else(row["offer"], {}) or {}
         rebooted = before.get("boot_id") != content["boot_id"]
-        heals = row["state"] == "gone" or (row["state"] == "unhealthy" and rebooted)
+        heals = row["state"] == "gone" or (row["state"] in ("unhealthy", "paused") and rebooted)
         if before != content or heals:
             values: dict[str, Any] = {"offer": content, "seen_ms": now_ms}
             if heals:
@@ -71,9 +71,27 @@ def mark_unhealthy(conn: Connection, engine: str, name: str, why: str, now_ms: i
     _event(conn, name, "unhealthy", why, now_ms)
 
 
-def mark_ready(conn: Connection, engine: str, name: str, now_ms: int) -> None:
+def pause(conn: Connection, engine: str, name: str, why: str, now_ms: int) -> None:
+    """Nothing more is placed there until there is room again (`nodes/room.py`)."""
+    row = conn.execute(
+        select(nodes.c.state, nodes.c.reason).where(nodes.c.engine == engine, nodes.c.name == name)
+    ).first()
+    if row is None or row.state not in ("ready", "paused") or tuple(row) == ("paused", why):
+        return
+    _set(conn, engine, name, {"state": "paused", "reason": why, "seen_ms": now_ms})
+    _event(conn, name, "paused", why, now_ms)
+
+
+def mark_ready(
+    conn: Connection, engine: str, name: str, now_ms: int, why: str = "resumed"
+) -> None:
     _set(conn, engine, name, {"state": "ready", "reason": "", "seen_ms": now_ms})
-    _event(conn, name, "ready", "resumed", now_ms)
+    _event(conn, name, "ready", why, now_ms)
+
+
+def paused(conn: Connection) -> list[dict[str, Any]]:
+    query = select(nodes).where(nodes.c.state == "paused").order_by(nodes.c.engine, nodes.c.name)
+    return [dict(row) for row in conn.execute(query).mappings()]
 
 
 def every(conn: Connection) -> list[dict[str, Any]]:
@@ -81,9 +99,11 @@ def every(conn: Connection) -> list[dict[str, Any]]:
 
 
 def ready(conn: Connection) -> list[Node]:
-    """Without those whose offer cannot be read: nothing starts there before it is made anew."""
+    """Those that take jobs, now or as soon as there is room again; without those whose offer
+    cannot be read: nothing starts there before it is made anew."""
+    offers = select(nodes.c.offer).where(nodes.c.state.in_(("ready", "paused")))
     found = []
-    for offer in conn.execute(select(nodes.c.offer).where(nodes.c.state == "ready")).scalars():
+    for offer in conn.execute(offers).scalars():
         with suppress(Unreadable):
             found.append(as_model(Node, offer, "offer"))
     return found

@@ -11,7 +11,7 @@ nodes = Table(
     metadata,
     Column("engine", String(40), primary_key=True),
     Column("name", String(63), primary_key=True),
-    Column("state", String(20), nullable=False),  # ready | gone | unhealthy
+    Column("state", String(20), nullable=False),  # ready | paused | gone | unhealthy
     Column("reason", Text, nullable=False, default=""),
     Column("offer", Json, nullable=False),  # core.resources.Node
     Column("seen_ms", Millis, nullable=False),

@@ -183,7 +183,9 @@ class Server:
 
         def write(conn: Connection) -> bool:
             reports.register(conn, _caller(who), body, now)
-            return reports.rendezvous(conn, _caller(who), who.node) is not None
+            return (
+                reports.rendezvous(conn, _caller(who), who.node, self.clock.now_ms()) is not None
+            )
 
         whole = bool(await self._keep("register", who, write))
         self.reconcile.hint(who.job_id)
@@ -191,7 +193,7 @@ class Server:
 
     async def rendezvous(self, who: FakeWorker) -> bool:
         found = await self.store.read(
-            lambda conn: reports.rendezvous(conn, _caller(who), who.node)
+            lambda conn: reports.rendezvous(conn, _caller(who), who.node, self.clock.now_ms())
         )
         return found is not None
 
