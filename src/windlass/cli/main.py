@@ -74,6 +74,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "secret": (ADMIN, "Secrets that jobs find in their environment."),
     "audit": (ADMIN, "Who did what, and proof that nobody changed it."),
     "config": (ADMIN, "Settings, and where each came from."),
+    "backup": (ADMIN, "All that this machine's server keeps, in one file, and back."),
     "completion": (ADMIN, "The completion script for your shell."),
     "version": (ADMIN, "The version."),
 }
