@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from windlass.cli import told as told_
 from windlass.client.http import Http
 from windlass.client.places import data_dir
-from windlass.core.errors import Internal, WindlassError
+from windlass.core.errors import Conflict, Internal, WindlassError
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7400
 START_SECONDS = 60.0
@@ -61,7 +61,7 @@ def find() -> Server | None:
 
 def command(settings: Mapping[str, Any] | None = None) -> list[str]:
     """The words that start a server: with these settings, or with those that `up` kept."""
-    told = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, **(settings or told_.kept())}
+    told = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, **(told_.kept() if settings is None else settings)}
     return [
         sys.executable, "-m", "windlass.server", "--home", str(data_dir()), *told_.flags(told)
     ]  # fmt: skip
@@ -87,6 +87,29 @@ def listener(host: str, port: int) -> str:
     if isinstance(health, dict) and "version" in health:
         return f"another Windlass server (version {health['version']}, of another home)"
     return "another program"
+
+
+def with_port(told: Mapping[str, Any], say: Callable[[str], None]) -> told_.Told:
+    """The same with a port that can be had. Raises Conflict when the one that was asked for
+    cannot."""
+    host, port = told.get("host", DEFAULT_HOST), told.get("port")
+    taken = listener(host, DEFAULT_PORT if port is None else port)
+    if not taken:
+        return dict(told)
+    if port is not None:
+        raise Conflict(
+            f"--port {port}: {taken} listens there",
+            hint="windlass up --port N for another, --port 0 for any free one",
+        )
+    say(f"port {DEFAULT_PORT}: {taken} listens there; this one takes a free port (--port chooses)")
+    return {**told, "port": 0}
+
+
+def begin(told: Mapping[str, Any]) -> Server:
+    """Start with these settings, and keep them for the next time."""
+    server = start(command(told))
+    told_.keep(told if told.get("port") != 0 else {**told, "port": server.port})
+    return server
 
 
 def start(words: Sequence[str], *, timeout_seconds: float = START_SECONDS) -> Server:

@@ -79,6 +79,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": (ADMIN, "The version."),
 }
 
+OWN_CODES = {
+    "usage": ("the command, a flag or its value is wrong; nothing was done", 2),
+    "system": ("this machine refused: a file, the disk, the network", 1),
+}
+"""Errors of the command line itself, as `-o json` names them: what they mean, the exit code."""
+
 EPILOG = """\b
 Examples:
   windlass run train.py --lr 0.1

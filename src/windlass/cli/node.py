@@ -12,6 +12,8 @@ from windlass.cli.session import LISTS, Session, verb
 from windlass.client.nodes import Node
 
 HEAD = ["NAME", "ENGINE", "STATE", "CPUS", "MEMORY", "GPUS", "SLOTS", "LEVEL", "JOBS"]
+SPARE = ("LEVEL", "ENGINE", "SLOTS")
+"""What is left out first where the terminal is narrow."""
 
 
 @click.group("node")
@@ -23,7 +25,7 @@ def command() -> None:
 def ls(session: Session) -> None:
     """The nodes: free of all."""
     nodes = session.client.nodes.list()
-    session.items([node.data for node in nodes], HEAD, [row(node) for node in nodes])
+    session.items([node.data for node in nodes], HEAD, [row(node) for node in nodes], SPARE)
 
 
 def row(node: Node) -> list[Any]:

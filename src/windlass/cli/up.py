@@ -22,7 +22,7 @@ from windlass.core.errors import Conflict, WindlassError
 @verb("up", outputs=WORDS)
 @click.option("--host", help=f"Listen here; {local.DEFAULT_HOST}.")
 @click.option("--port", type=click.IntRange(0, 65535),
-              help=f"{local.DEFAULT_PORT}, or a free one where that is taken; 0: any free.")  # fmt: skip
+              help=f"{local.DEFAULT_PORT}, or a free one if taken; 0: any free.")  # fmt: skip
 @click.option("--foreground", is_flag=True, help="Stay in this terminal; Ctrl-C ends it.")
 @click.option(
     "--fake-nodes", type=click.IntRange(1), help="Split this machine into so many nodes."
@@ -67,13 +67,11 @@ def command(
     if server is not None:
         _refuse_others(server, given)
     else:
-        told = _with_port(session, told)
-        words = local.command(told)
+        told = local.with_port(told, session.say)
         if foreground:
             told_.keep(told)
-            _in_place(words)
-        server = local.start(words)
-        told_.keep(told if told.get("port") != 0 else {**told, "port": server.port})
+            _in_place(local.command(told))
+        server = local.begin(told)
         session.reload()
     credentials = config_dir() / "credentials.json"
     about = {
@@ -120,25 +118,6 @@ def _refuse_others(server: local.Server, given: Mapping[str, Any]) -> None:
 def _shown(name: str, value: Any) -> str:
     flag = "--" + name.replace("_", "-")
     return f"{flag} {value}" if value not in (None, "") else f"no {flag}"
-
-
-def _with_port(session: Session, told: dict[str, Any]) -> dict[str, Any]:
-    """The same with a port that can be had. Raises Conflict when the one that was asked for
-    cannot."""
-    host, port = told.get("host", local.DEFAULT_HOST), told.get("port")
-    taken = local.listener(host, local.DEFAULT_PORT if port is None else port)
-    if not taken:
-        return told
-    if port is not None:
-        raise Conflict(
-            f"--port {port}: {taken} listens there",
-            hint="windlass up --port N for another, --port 0 for any free one",
-        )
-    session.say(
-        f"port {local.DEFAULT_PORT}: {taken} listens there, so this one takes a free port "
-        "(--port chooses)"
-    )
-    return {**told, "port": 0}
 
 
 def _install(session: Session, file: str, told: Mapping[str, Any]) -> None:

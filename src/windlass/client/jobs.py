@@ -56,6 +56,8 @@ class Job:
     started: str | None = None
     ended: str | None = None
     rerun_of: str | None = None
+    waits: str | None = None
+    expected_start: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

@@ -585,6 +585,11 @@ class JobView(Strict):
     user: str
     state: JobState
     reason: str = ""
+    waits: str | None = None
+    """Why it waits, while it is queued."""
+    expected_start: str | None = None
+    """When it should start, by the time limits and the earlier runs of what it waits for; None:
+    nobody knows."""
     wish: str | None = None
     framework: str
     members: int
