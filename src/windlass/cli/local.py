@@ -61,7 +61,11 @@ def find() -> Server | None:
 
 def command(settings: Mapping[str, Any] | None = None) -> list[str]:
     """The words that start a server: with these settings, or with those that `up` kept."""
-    told = {"host": DEFAULT_HOST, "port": DEFAULT_PORT, **(told_.kept() if settings is None else settings)}
+    told = {
+        "host": DEFAULT_HOST,
+        "port": DEFAULT_PORT,
+        **(told_.kept() if settings is None else settings),
+    }
     return [
         sys.executable, "-m", "windlass.server", "--home", str(data_dir()), *told_.flags(told)
     ]  # fmt: skip
