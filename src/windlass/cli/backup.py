@@ -60,7 +60,7 @@ def create(
         raise InvalidInput(f"FILE: there is no folder {file.parent}")
     found = create(
         data_dir(), file, secrets=with_secrets,
-        database=database or told.kept().get("database", ""),
+        database=database or _of_server(),
         credentials=config_dir() / "credentials.json", outputs="outputs" not in without,
     )  # fmt: skip
     if session.one(_told(file, found)):
@@ -118,6 +118,13 @@ def restore(session: Session, file: Path, database: str | None) -> None:
     if found.secrets and had_credentials:
         session.say(f"{credentials} was there already, and was left as it is")
     session.say(f"next: WINDLASS_HOME={home} windlass up" if _named() else "next: windlass up")
+
+
+def _of_server() -> str:
+    """Which database the server of this home uses, or used when it was last told."""
+    server = local.find()
+    found = told.kept() if server is None else server.settings
+    return str(found.get("database") or "")
 
 
 def _named() -> bool:
