@@ -20,6 +20,7 @@ from docs.writers import (
     frameworks,
     jobfile,
     plugins,
+    python,
     settings,
     states,
     strategies,
@@ -40,6 +41,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings.page,
     "reference/strategies.md": strategies.page,
     "reference/plug-ins.md": plugins.page,
+    "reference/python.md": python.page,
     "internals/states.md": states.page,
 }
 

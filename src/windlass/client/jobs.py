@@ -67,6 +67,7 @@ class Job:
 
     @property
     def done(self) -> bool:
+        """Whether it has ended, however it ended."""
         return self.state in DONE
 
 
@@ -170,6 +171,7 @@ class Jobs:
     # -- look -------------------------------------------------------------------------------
 
     def get(self, ref: str) -> Job:
+        """A job by its id, the start of one, or a name (then the newest). Raises NotFound."""
         return Job.read(self.detail(ref))
 
     def detail(self, ref: str) -> dict[str, Any]:
@@ -214,6 +216,7 @@ class Jobs:
         return answer
 
     def events(self, ref: str, *, after: int | None = None) -> Sequence[dict[str, Any]]:
+        """What happened to a job, in order; `after` is the `seq` of the last one known."""
         answer = self._http.get(path_of("jobs", ref, "events"), {"after": after})
         return list(answer["items"])
 
@@ -351,6 +354,7 @@ class Jobs:
         return Job.read(self._http.call("POST", path, body=body, repeatable=True))
 
     def release(self, ref: str) -> Job:
+        """Let a held job queue, or cut a backoff short."""
         path = path_of("jobs", ref, "release")
         return Job.read(self._http.call("POST", path, body={}, repeatable=True))
 

@@ -39,4 +39,5 @@ class Nodes:
         self._http = http
 
     def list(self) -> list[Node]:
+        """All nodes with what they have and what is free."""
         return [Node.read(item) for item in self._http.get("/nodes")["items"]]

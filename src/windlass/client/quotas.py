@@ -63,6 +63,7 @@ class Quotas:
         return [*self._page()[1]]
 
     def get(self, name: str) -> Quota:
+        """What a project owns, lends, borrows and uses."""
         return Quota.read(self._http.get(path_of("quotas", name)))
 
     def set(self, name: str, *, revision: int | None = None, **fields: Any) -> Quota:

@@ -94,6 +94,7 @@ class Usage:
         return self._http.text("/usage", {"by": by, **query, "format": "csv"})
 
     def prices(self) -> Sequence[Mapping[str, Any]]:
+        """What each resource costs, and since when."""
         items: list[Mapping[str, Any]] = self._http.get("/usage/prices")["items"]
         return items
 
@@ -108,10 +109,12 @@ class Usage:
         return items
 
     def budgets(self) -> Sequence[Mapping[str, Any]]:
+        """What projects and users may spend, and have spent."""
         items: list[Mapping[str, Any]] = self._http.get("/usage/budgets")["items"]
         return items
 
     def currency(self) -> str:
+        """What prices and costs are in."""
         return str(self._http.get("/usage/prices")["currency"])
 
     def set_budget(
@@ -131,4 +134,5 @@ class Usage:
         )
 
     def delete_budget(self, name: str, *, kind: str = "project") -> None:
+        """Let a budget bound nothing any more."""
         self._http.call("DELETE", path_of("usage", "budgets", kind, name), repeatable=False)
