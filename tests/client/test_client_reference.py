@@ -13,7 +13,7 @@ from windlass import client
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # `docs` is part of the checkout
 
-from docs.writers import python  # noqa: E402
+from docs.writers import python
 
 
 @pytest.mark.parametrize("name", client.__all__)

@@ -62,6 +62,7 @@ class Job:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Job:
+        """From what the API answered; fields that are not known here stay in `data`."""
         known = {name: answer[name] for name in _FIELDS if name in answer}
         return cls(**known, data=answer)
 

@@ -22,6 +22,7 @@ class Node:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Node:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             engine=str(answer.get("engine", "")),

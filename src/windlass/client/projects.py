@@ -24,6 +24,7 @@ class Project:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Project:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             role=answer.get("role"),

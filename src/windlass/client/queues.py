@@ -28,6 +28,7 @@ class Queue:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Queue:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             policy=str(answer.get("policy", "")),

@@ -38,6 +38,7 @@ class Quota:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Quota:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             cohort=bool(answer.get("cohort")),

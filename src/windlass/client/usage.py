@@ -31,6 +31,7 @@ class UsageLine:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> UsageLine:
+        """From what the API answered; fields that are not known here stay in `data`."""
         known = {name: answer.get(name) for name in cls.__dataclass_fields__ if name != "data"}
         return cls(**known, data=answer)  # type: ignore[arg-type]  # as the server sends them
 
@@ -49,6 +50,7 @@ class UsageReport:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> UsageReport:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             by=str(answer["by"]),
             since=str(answer["since"]),

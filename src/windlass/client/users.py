@@ -25,6 +25,7 @@ class User:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> User:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             kind=str(answer.get("kind", "person")),
