@@ -16,7 +16,8 @@ from docs.writers import answers
 
 JOB = "kind: job\nname: filed\nrun: python3 -c 'print(1)'\n"
 CALLS = (
-    "status", "ps -a", "show filed", "logs filed", "metrics filed", "metrics --last filed", "events filed", "why filed",
+    "status", "ps -a", "show filed", "logs filed", "metrics filed",
+    "metrics --last filed", "events filed", "why filed",
     "wait filed", "rerun filed", "submit --name more true", "stop --now more", "compare filed",
     "checkpoint ls filed", "apply -y -f job.yaml", "rm -y more", "top", "node ls", "engine ls",
     "queue ls", "queue show", "queue pause default", "queue resume default", "quota ls",

@@ -55,7 +55,7 @@ def create(
     """
     from windlass.server.backups.create import create
 
-    file = file.absolute()
+    file = Path(os.path.abspath(file))
     if not file.parent.is_dir():
         raise InvalidInput(f"FILE: there is no folder {file.parent}")
     found = create(
@@ -108,7 +108,10 @@ def restore(session: Session, file: Path, database: str | None) -> None:
         return
     click.echo(f"{home}  {len(found.files)} files · of {found.made}")
     if lost:
-        session.say(f"{lost} attempts ran then: they are told lost, and retried as their jobs say")
+        ran = "1 attempt" if lost == 1 else f"{lost} attempts"
+        session.say(
+            f"{ran} ran then: told lost, and tried again as the retry rules of the jobs say"
+        )
     for each in found.left_out:
         session.say(f"was left out: {each}")
     if found.stored:
