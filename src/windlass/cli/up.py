@@ -16,7 +16,7 @@ from windlass.cli import told as told_
 from windlass.cli.node import summary
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client.places import config_dir
-from windlass.core.errors import Conflict, WindlassError
+from windlass.core.errors import Conflict, InvalidInput, WindlassError
 
 
 @verb("up", outputs=WORDS)
@@ -121,6 +121,8 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _install(session: Session, file: str, told: Mapping[str, Any]) -> None:
+    if not sys.platform.startswith("linux"):
+        raise InvalidInput(f"--install: systemd is Linux's, this is {sys.platform}")
     path, text = unit.path(file), unit.text(told)
     if path.exists() and path.read_text(encoding="utf-8") != text:
         raise Conflict(
