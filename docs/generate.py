@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs.writers import (
+    answers,
     api,
     cli,
     environment,
@@ -20,6 +21,7 @@ from docs.writers import (
     frameworks,
     jobfile,
     plugins,
+    python,
     settings,
     states,
     strategies,
@@ -40,6 +42,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings.page,
     "reference/strategies.md": strategies.page,
     "reference/plug-ins.md": plugins.page,
+    "reference/json.md": answers.page,
+    "reference/python.md": python.page,
     "internals/states.md": states.page,
 }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from docs.writers.markdown import code, table
 from windlass.cli import exits
+from windlass.cli.main import OWN_CODES
 from windlass.core import errors
 
 FORM = """
@@ -35,7 +36,21 @@ def page() -> str:
         for kind in errors.every()
     ]  # fmt: skip
     head = ("code", "HTTP", "class", "what it means", "exit code of the CLI")
-    return "# Error codes\n" + FORM + "\n" + table(head, rows)
+    return "# Error codes\n" + FORM + "\n" + table(head, rows) + OWN + table(OWN_HEAD, own())
+
+
+OWN = """
+## Of the command line alone
+
+Under `-o json` the command line prints its own errors in the same form, with `"api": 1`, on
+stdout. These codes come from it and never over HTTP:
+
+"""
+OWN_HEAD = ("code", "what it means", "exit code")
+
+
+def own() -> list[tuple[str, str, str]]:
+    return [(code(name), words, str(exit)) for name, (words, exit) in OWN_CODES.items()]
 
 
 def _words() -> dict[str, str]:

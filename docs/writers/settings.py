@@ -66,7 +66,11 @@ def page() -> str:
             "# Settings\n",
             "## The server\n",
             "Flags of `python -m windlass.server`. `windlass up` starts it and passes on the ones "
-            "it has itself (`windlass up --help`).\n",
+            "it has itself (`windlass up --help`). What `up` was given is kept in `up.json` of "
+            "the home for the next `up`, and for a server that `run` starts; `up --reset` "
+            "forgets it. A running server is never changed by it: `up` with other settings says "
+            "so and exits with 1. Without `--port` a second home takes a free port, and keeps "
+            "that. `up --install` writes a systemd unit with the same settings.\n",
             table(("flag", "default", "what it is"), flags),
             "## The client\n",
             "Order: flag, environment variable, project file (`windlass.toml`, or "

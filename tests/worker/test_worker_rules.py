@@ -116,7 +116,8 @@ def test_the_last_traceback_is_found_with_its_error_and_bounded() -> None:
         + b"y" * 9000
         + b"\nOSError: 2\n"
     )
-    found = record.traceback_in(first + b"noise\n" + last + b"afterwards\n")
+    afterwards = b"[W1119 20:41:01.1 ProcessGroup.cpp:1] afterwards\n"
+    found = record.traceback_in(first + b"noise\n" + last + afterwards)
     assert found is not None
     assert found.endswith("OSError: 2") and len(found) == record.TRACEBACK_BYTES
     assert record.traceback_in(b"nothing here") is None

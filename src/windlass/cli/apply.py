@@ -14,6 +14,8 @@ from windlass.cli.session import LISTS, Session, verb
 from windlass.cli.specs import Flags, Plan, build
 from windlass.client.bundle import Bundle
 from windlass.client.config import loopback
+from windlass.core.errors import NeverFits, Unauthenticated, Unreachable
+from windlass.core.jobs import JobSpec
 
 
 @verb("apply", outputs=LISTS)
@@ -42,14 +44,9 @@ def command(session: Session, file: str, yes: bool, dry_run: bool) -> None:
     bundles = [jobflags.pack(session, plan) for plan in plans]
     for plan in plans:
         jobflags.speak_for(session, plan)
-        answer = session.client.jobs.check(plan.spec)
         name = plan.spec.get("name") or "(a name will be made up)"
-        words = answer["spec"].get("run") or next(
-            role["run"] for role in answer["spec"]["roles"].values() if role.get("run")
-        )
-        session.say(
-            f"+ job {name}: {' '.join(words)} · {len(plan.ranks)} rank(s) · {answer['starts']}"
-        )
+        starts = _starts(session, plan, dry_run)
+        session.say(f"+ job {name}: {_command(plan)} · {len(plan.ranks)} rank(s) · {starts}")
     if dry_run:
         session.say("nothing was made (--dry-run)")
         return
@@ -68,6 +65,27 @@ def command(session: Session, file: str, yes: bool, dry_run: bool) -> None:
         jobflags.send(session, plan, bundle) for plan, bundle in zip(plans, bundles, strict=True)
     ]
     session.jobs(jobs, ["ID", "NAME", "STATE"], lambda job: [job.id[:12], job.name, job.state])
+
+
+def _starts(session: Session, plan: Plan, dry_run: bool) -> str:
+    """Whether it would start now. A dry run is a look at the file, which may be meant for another
+    place: that it can never start here, or that there is no server here, is told and no error."""
+    try:
+        return str(session.client.jobs.check(plan.spec)["starts"])
+    except NeverFits as err:
+        if not dry_run:
+            raise
+        return f"never, on this server: {err.message}"
+    except (Unreachable, Unauthenticated) as err:
+        if not dry_run or not session.config.local:
+            raise
+        return f"the file is well formed; nothing more is known: {err.message}"
+
+
+def _command(plan: Plan) -> str:
+    spec = JobSpec.model_validate(plan.spec)
+    words = spec.run or next(role.run for role in spec.roles.values() if role.run)
+    return " ".join(words)
 
 
 def _study(

@@ -117,6 +117,14 @@ def server(session: Session) -> Iterator[Check]:
         if session.config.local:
             yield port()
         return
+    if session.config.local and local.find() is None:
+        yield Check(
+            "server", "note",
+            f"{url.value} answers, but it is a stranger's: not the server of {data_dir()}",
+            f"windlass up starts one of yours, on a free port; windlass login {url.value} if you "
+            "have a key for that one",
+        )  # fmt: skip
+        return
     yield Check("server", "ok", f"{url.value} answers, version {health.get('version')}")
     if health.get("version") not in (None, windlass.__version__):
         yield Check(
@@ -151,8 +159,9 @@ def port() -> Check:
             probe.bind((local.DEFAULT_HOST, local.DEFAULT_PORT))
         except OSError as err:
             return Check(
-                "port", "bad", f"{local.DEFAULT_PORT}: {err.strerror}", "windlass up --port 0"
-            )
+                "port", "note", f"{local.DEFAULT_PORT}: {err.strerror}",
+                "none needed: windlass up takes a free one; --port chooses",
+            )  # fmt: skip
     return Check("port", "ok", f"{local.DEFAULT_PORT} is free")
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 import click
 
-from windlass.cli import exits, output
+from windlass.cli import exits, moments, output
 from windlass.client import Client
 from windlass.client.jobs import Job
 from windlass.core.errors import WindlassError
@@ -109,9 +109,7 @@ class Screen:
     def _head(self, rank: str, at: Any) -> str:
         head = ""
         if self._timestamps and at:
-            from windlass.cli.moments import clock
-
-            head = clock(str(at)) + " "
+            head = moments.clock(str(at)) + " "
         if self._prefixed:
             name = label(rank).ljust(self._width)
             number = self._numbers.setdefault(rank, len(self._numbers))
@@ -167,6 +165,14 @@ def sentence(event: dict[str, Any]) -> str:
     return f"{name}: {reason}" if reason else ""
 
 
+def waits(data: Mapping[str, Any]) -> str:
+    """Why a queued job waits and when it should start, as one line; also of a job's own view."""
+    words = data.get("sentence") or data.get("waits") or ""
+    starts = data.get("expected_start")
+    when = f"should start about {moments.clock(str(starts))}" if starts else "start unknown"
+    return f"waits: {words} ({when})"
+
+
 def follow(
     client: Client,
     job: Job,
@@ -206,6 +212,8 @@ def _until_end(
             screen.log(message.json())
         elif message.event == "progress":
             screen.progress(message.json())
+        elif message.event == "waits" and words:
+            screen.note(f"{job.name} {waits(message.json())}")
         elif message.event == "event" and words:
             event = message.json()
             text = sentence(event)

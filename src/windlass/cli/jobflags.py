@@ -148,12 +148,12 @@ def send(session: Session, plan: Plan, code: Bundle | None) -> Job:
     except (Unreachable, Unauthenticated) as err:
         if not session.config.local:
             raise
-        from windlass.cli import local
+        from windlass.cli import local, told
 
         if isinstance(err, Unauthenticated) and local.find():
             raise  # it is up: what is missing is not a server
         session.say("starting the server …")
-        local.start(local.command())
+        local.begin(local.with_port(told.kept(), session.say))
         session.reload()
         speak_for(session, plan)
         job = session.client.jobs.submit(plan.spec, code=code, idempotency_key=key)

@@ -8,19 +8,23 @@ alone (`windlass down --force`).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from windlass.cli import told as told_
 from windlass.client.http import Http
 from windlass.client.places import data_dir
-from windlass.core.errors import Internal, Unavailable, Unreachable, WindlassError
+from windlass.core.errors import Conflict, Internal, Unavailable, Unreachable, WindlassError
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 7400
 START_SECONDS = 60.0
@@ -35,6 +39,12 @@ class Server:
     version: str
     home: Path
     answers: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it was started with, as the flags of `up`."""
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
 
 
 def look() -> Server | None:
@@ -54,7 +64,8 @@ def look() -> Server | None:
         pass  # an answer too: why it cannot serve is the next call's to hear
     if not answers and not _same_process(about):
         return None  # it was about to end
-    return Server(about["pid"], about["url"], version, home, answers)
+    settings = about.get("settings") if isinstance(about.get("settings"), dict) else {}
+    return Server(about["pid"], about["url"], version, home, answers, settings or {})
 
 
 def find() -> Server | None:
@@ -85,36 +96,61 @@ def silent(server: Server) -> Unavailable:
     )
 
 
-def command(
-    *,
-    host: str | None = None,
-    port: int | None = None,
-    fake_nodes: int | None = None,
-    fake_gpus: int | None = None,
-    database: str | None = None,
-    storage: str | None = None,
-    isolation: str | None = None,
-    tls_cert: str | None = None,
-    tls_key: str | None = None,
-    public_url: str | None = None,
-    base_path: str | None = None,
-) -> list[str]:
-    words = [sys.executable, "-m", "windlass.server", "--home", str(data_dir())]
-    words += [
-        "--host",
-        host or DEFAULT_HOST,
-        "--port",
-        str(DEFAULT_PORT if port is None else port),
-    ]
-    for flag, value in (
-        ("--fake-nodes", fake_nodes), ("--fake-gpus", fake_gpus), ("--database", database),
-        ("--storage", storage),
-        ("--isolation", isolation), ("--tls-cert", tls_cert), ("--tls-key", tls_key),
-        ("--public-url", public_url), ("--base-path", base_path),
-    ):  # fmt: skip
-        if value is not None:
-            words += [flag, str(value)]
-    return words
+def command(settings: Mapping[str, Any] | None = None) -> list[str]:
+    """The words that start a server: with these settings, or with those that `up` kept."""
+    told = {
+        "host": DEFAULT_HOST,
+        "port": DEFAULT_PORT,
+        **(told_.kept() if settings is None else settings),
+    }
+    return [
+        sys.executable, "-m", "windlass.server", "--home", str(data_dir()), *told_.flags(told)
+    ]  # fmt: skip
+
+
+def listener(host: str, port: int) -> str:
+    """Who has a port, in words; empty: nobody."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as err:
+            if err.errno != errno.EADDRINUSE:
+                return err.strerror or str(err)
+        else:
+            return ""
+    try:
+        with Http(f"http://{host}:{port}", patience_seconds=0.0, timeout_seconds=2.0) as http:
+            health = http.get("/health", signed=False)
+    except WindlassError:
+        health = None
+    if isinstance(health, dict) and "version" in health:
+        return f"another Windlass server (version {health['version']}, of another home)"
+    return "another program"
+
+
+def with_port(told: Mapping[str, Any], say: Callable[[str], None]) -> told_.Told:
+    """The same with a port that can be had. Raises Conflict when the one that was asked for
+    cannot."""
+    host, port = told.get("host", DEFAULT_HOST), told.get("port")
+    taken = listener(host, DEFAULT_PORT if port is None else port)
+    if not taken:
+        return dict(told)
+    if port is not None:
+        raise Conflict(
+            f"--port {port}: {taken} listens there",
+            hint="windlass up --port N for another, --port 0 for any free one",
+        )
+    say(f"port {DEFAULT_PORT}: {taken} listens there; this one takes a free port (--port chooses)")
+    return {**told, "port": 0}
+
+
+def begin(told: Mapping[str, Any]) -> Server:
+    """Start with these settings, and keep them for the next time."""
+    server = start(command(told))
+    told_.keep(told if told.get("port") != 0 else {**told, "port": server.port})
+    return server
 
 
 def start(words: Sequence[str], *, timeout_seconds: float = START_SECONDS) -> Server:

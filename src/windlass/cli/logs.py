@@ -27,7 +27,7 @@ from windlass.patterns.automaton import Automaton
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only so many last lines.")
 @click.option("--attempt", type=click.IntRange(1), help="Of this attempt, not the last.")
 @click.option("-t", "--timestamps", is_flag=True, help="When each line was written.")
-@job_argument()
+@job_argument(default="-")
 def command(
     session: Session,
     job: str,

@@ -74,9 +74,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "secret": (ADMIN, "Secrets that jobs find in their environment."),
     "audit": (ADMIN, "Who did what, and proof that nobody changed it."),
     "config": (ADMIN, "Settings, and where each came from."),
+    "backup": (ADMIN, "All that this machine's server keeps, in one file, and back."),
     "completion": (ADMIN, "The completion script for your shell."),
     "version": (ADMIN, "The version."),
 }
+
+OWN_CODES = {
+    "usage": ("the command, a flag or its value is wrong; nothing was done", 2),
+    "system": ("this machine refused: a file, the disk, the network", 1),
+}
+"""Errors of the command line itself, as `-o json` names them: what they mean, the exit code."""
 
 EPILOG = """\b
 Examples:

@@ -12,6 +12,8 @@ from windlass.cli.session import LISTS, Session, verb
 from windlass.client.nodes import Node
 
 HEAD = ["NAME", "ENGINE", "STATE", "CPUS", "MEMORY", "GPUS", "SLOTS", "LEVEL", "JOBS"]
+SPARE = ("LEVEL", "ENGINE", "SLOTS")
+"""What is left out first where the terminal is narrow."""
 
 
 @click.group("node")
@@ -27,7 +29,7 @@ def ls(session: Session) -> None:
     if any(node.reason for node in nodes):
         head = [*HEAD, "REASON"]
         rows = [[*cells, node.reason] for cells, node in zip(rows, nodes, strict=True)]
-    session.items([node.data for node in nodes], head, rows)
+    session.items([node.data for node in nodes], head, rows, SPARE)
 
 
 def row(node: Node) -> list[Any]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from windlass.cli import exits
+from windlass.cli import columns, exits
+from windlass.cli.columns import width
 
 STATE_COLOURS = {
     "held": "yellow",
@@ -74,26 +74,33 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def print_table(
-    head: Sequence[str], rows: Sequence[Sequence[Any]], *, colour: str | None = "STATE"
+    head: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    colour: str | None = "STATE",
+    spare: Sequence[str] = (),
+    indent: int = 0,
 ) -> None:
-    """Columns as wide as they need; on a terminal the last one is cut to fit."""
-    texts = [["" if cell is None else tame(str(cell)) for cell in row] for row in rows]
+    """Columns as wide as they need; on a terminal as wide as there is room for."""
+    room = columns.there()
+    head, texts = columns.fitted(
+        head,
+        [["" if cell is None else tame(str(cell)) for cell in row] for row in rows],
+        room and room - indent,
+        spare,
+    )
     widths = [
         max([width(name), *(width(row[at]) for row in texts)]) for at, name in enumerate(head)
     ]
-    room = None
-    if sys.stdout.isatty():
-        used = sum(widths[:-1]) + 2 * (len(widths) - 1)
-        room = max(12, os.get_terminal_size(sys.stdout.fileno()).columns - used)
-    click.echo("  ".join(pad(name, widths[at]) for at, name in enumerate(head)).rstrip())
+    blank = " " * indent
+    line = "  ".join(pad(name, widths[at]) for at, name in enumerate(head))
+    click.echo((blank + line).rstrip())
     for row in texts:
-        if room and width(row[-1]) > room:
-            row[-1] = row[-1][: room - 1] + "…"
         cells = []
         for at, cell in enumerate(row):
             text = pad(cell, widths[at]) if at < len(row) - 1 else cell
             cells.append(text.replace(cell, state(cell), 1) if head[at] == colour else text)
-        click.echo("  ".join(cells).rstrip())
+        click.echo((blank + "  ".join(cells)).rstrip())
 
 
 def tame(text: str) -> str:
@@ -101,13 +108,6 @@ def tame(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def width(text: str) -> int:
-    """Columns on a terminal: Chinese characters take two."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def pad(text: str, columns: int) -> str:

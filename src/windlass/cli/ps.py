@@ -7,10 +7,20 @@ from typing import Any
 import click
 
 from windlass.cli import moments
+from windlass.cli.follow import waits
 from windlass.cli.session import LISTS, Session, verb
 from windlass.client.jobs import STATES, Job
 
 HEAD = ["ID", "NAME", "STATE", "MEMBERS", "GPUS", "TRY", "STEP", "AGE", "TOOK", "REASON"]
+
+
+SPARE = ("TOOK", "TRY", "MEMBERS", "GPUS", "STEP", "AGE")
+"""What is left out first where the terminal is narrow."""
+
+
+def reason(job: Job) -> str:
+    """Why it is as it is; of a job that waits, why it waits."""
+    return waits(job.data).removeprefix("waits: ") if job.waits else job.reason
 
 
 def row(job: Job) -> list[Any]:
@@ -19,7 +29,7 @@ def row(job: Job) -> list[Any]:
         step = f"{step} {job.progress:.0%}".strip()
     return [
         job.id[:12], job.name, job.state, job.members, job.gpus or "", job.attempt or "", step,
-        moments.age(job.submitted), moments.between(job.started, job.ended), job.reason,
+        moments.age(job.submitted), moments.between(job.started, job.ended), reason(job),
     ]  # fmt: skip
 
 
@@ -87,4 +97,4 @@ def command(
         *facts, reason = row(job)
         return [*facts, *(cell(job, column) for column in shown), reason]
 
-    session.jobs(jobs, head, wide)
+    session.jobs(jobs, head, wide, spare=SPARE)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +16,8 @@ BAR = 24
 WAITING = [
     "#", "JOB", "USER", "PROJECT", "PRIO", "WANTS", "WAITS", "STARTS", "WHY",
 ]  # fmt: skip
+SPARE = ("PROJECT", "PRIO", "USER", "WANTS", "HOLDS")
+"""What is left out first where the terminal is narrow."""
 RUNNING = ["JOB", "USER", "PROJECT", "PRIO", "HOLDS", "STATE", "SINCE"]
 
 
@@ -109,28 +109,12 @@ def wants(asked: Mapping[str, Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns that are empty throughout are left out; on a terminal the last is cut to fit."""
+    """Columns that are empty throughout are left out."""
     keep = [at for at in range(len(head)) if any(row[at] for row in rows)]
-    cut = [[row[at] for at in keep] for row in rows]
-    names = [head[at] for at in keep]
-    widths = [
-        max(output.width(name), *(output.width(row[at]) for row in cut))
-        for at, name in enumerate(names)
-    ]
-    room = None
-    if sys.stdout.isatty():
-        used = 2 + sum(widths[:-1]) + 2 * (len(widths) - 1)
-        room = max(16, os.get_terminal_size(sys.stdout.fileno()).columns - used)
-    titles = "  ".join(output.pad(n, w) for n, w in zip(names, widths, strict=True))
-    click.echo("  " + titles.rstrip())
-    for row in cut:
-        if room and output.width(row[-1]) > room:
-            row[-1] = row[-1][: room - 1] + "…"
-        cells = [output.pad(cell, widths[at]) for at, cell in enumerate(row)]
-        if "STATE" in names:
-            at = names.index("STATE")
-            cells[at] = cells[at].replace(row[at], output.state(row[at]), 1)
-        click.echo("  " + "  ".join(cells).rstrip())
+    output.print_table(
+        [head[at] for at in keep], [[row[at] for at in keep] for row in rows],
+        spare=SPARE, indent=2,
+    )  # fmt: skip
 
 
 def bold(text: str) -> str:

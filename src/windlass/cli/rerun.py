@@ -27,7 +27,7 @@ from windlass.client import recent
     help="Go on from a checkpoint of the job, not from the beginning.",
 )
 @click.option("--git", metavar="URL[#REF]", help="With the code of this repository.")
-@job_argument()
+@job_argument(default="-")
 @click.argument("param", nargs=-1, metavar="[K=V] …")
 def command(
     session: Session,
@@ -49,12 +49,14 @@ def command(
 
     \b
     Examples:
-      windlass rerun -
-      windlass rerun - lr=0.01
+      windlass rerun
+      windlass rerun lr=0.01
       windlass rerun brisk-otter --memory 48GiB
       windlass rerun brisk-otter --from step=4000
       windlass rerun brisk-otter --from best --workers 8 lr=0.001
     """
+    if "=" in job:  # no job is called so: it is the first change, of the newest job
+        job, param = "-", (job, *param)
     jobs = session.client.jobs
     ref = session.ref(job)
     changes: dict[str, Any] = {}

@@ -40,7 +40,8 @@ def command(session: Session, dry_run: bool, detach: bool, offline: bool, **give
 
         announce(session, job, plan)
         return
-    screen = follow.Screen(plan.ranks)
+    # With -o json stdout is the JSON's alone: what the job writes goes where our words go.
+    screen = follow.Screen(plan.ranks, out=None if session.form == "table" else sys.stderr)
     if plan.why_framework and job.framework != "python":
         session.say(f"framework {job.framework}: {plan.why_framework}")
     if not session.quiet:

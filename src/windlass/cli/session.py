@@ -80,16 +80,25 @@ class Session:
         return jobs[0].id
 
     def jobs(
-        self, found: Sequence[Job], head: Sequence[str], row: Callable[[Job], list[Any]]
+        self,
+        found: Sequence[Job],
+        head: Sequence[str],
+        row: Callable[[Job], list[Any]],
+        spare: Sequence[str] = (),
     ) -> None:
         """A list of jobs in the form asked for."""
         recent.remember(self.client.url, found)
-        self.items([job.data for job in found], head, [row(job) for job in found])
+        self.items([job.data for job in found], head, [row(job) for job in found], spare)
 
     def items(
-        self, data: Sequence[Mapping[str, Any]], head: Sequence[str], rows: Sequence[Sequence[Any]]
+        self,
+        data: Sequence[Mapping[str, Any]],
+        head: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        spare: Sequence[str] = (),
     ) -> None:
-        """A list: data for programs, a table for people."""
+        """A list: data for programs, a table for people; `spare`: columns that are left out
+        where the terminal is narrow."""
         if self.quiet:
             for item in data:
                 click.echo(item.get("id") or item.get("name"))
@@ -105,7 +114,7 @@ class Session:
         elif self.form == "csv":
             output_.print_csv(head, rows)
         else:
-            output_.print_table(head, rows)
+            output_.print_table(head, rows, spare=spare)
 
     def one(self, data: Mapping[str, Any]) -> bool:
         """One object for programs; False when people read: then the command draws it."""
@@ -185,7 +194,8 @@ def _default_form(config: Config, outputs: Sequence[str]) -> str:
 
 
 def job_argument(**settings: Any) -> Callable[..., Any]:
-    """JOB: an id, the start of one, a name, or `-` for the last."""
+    """JOB: an id, the start of one, a name, or `-` for the last (with `default="-"` also when
+    none is given)."""
     from windlass.cli.completion import complete_job
 
     return click.argument("job", metavar="JOB", shell_complete=complete_job, **settings)

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from windlass.cli import moments, output
+from windlass.cli import columns, moments, output
+from windlass.cli.follow import waits
 from windlass.cli.metrics import placed
 from windlass.cli.session import OBJECTS, Session, job_argument, verb
 from windlass.client.jobs import Job
@@ -19,7 +20,7 @@ ISOLATION_PARTS = ("uid", "namespaces", "seccomp", "cgroup", "memory", "pids", "
 
 @verb("show", outputs=OBJECTS)
 @click.option("--key", default="loss", help="The metric to draw.")
-@job_argument()
+@job_argument(default="-")
 def command(session: Session, job: str, key: str) -> None:
     """One job: reason, attempts, curve."""
     detail = session.client.jobs.detail(session.ref(job))
@@ -37,7 +38,10 @@ def command(session: Session, job: str, key: str) -> None:
     if attempts:
         click.echo()
         head = ["TRY", "STATE", "OUTCOME", "EXIT", "NODES", "TOOK", "REASON"]
-        output.print_table(head, [attempt_row(attempt) for attempt in attempts], colour=None)
+        output.print_table(
+            head, [attempt_row(attempt) for attempt in attempts], colour=None,
+            spare=("STATE", "TOOK"),
+        )  # fmt: skip
     try:
         series = session.client.jobs.metrics(detail["id"], points=240)
     except WindlassError:
@@ -60,12 +64,16 @@ def facts(job: Job, cost: str = "") -> list[str]:
     size = f"{job.members} member{'s' if job.members != 1 else ''}"
     if job.gpus:
         size += f" · {job.gpus} GPU{'s' if job.gpus != 1 else ''}"
+    spec = job.data.get("spec") or {}
+    reason = waits(job.data) if job.waits else job.reason
     rows = [
-        ("state", output.state(job.state) + (f" · {job.reason}" if job.reason else "")),
+        ("state", output.state(job.state) + (f" · {reason}" if reason else "")),
         ("unreadable", output.tame(str(job.data.get("unreadable") or ""))),
         ("command", output.tame(job.command)),
+        ("params", output.tame(params_words(spec.get("params") or {}))),
+        ("python", output.tame(interpreter(spec.get("environment") or {}))),
         ("gang", f"{size} · {job.framework}"),
-        ("code", output.tame(code_words((job.data.get("spec") or {}).get("code") or {}))),
+        ("code", output.tame(code_words(spec.get("code") or {}))),
         ("submitted", f"{moments.age(job.submitted)} ago by {job.user} in {job.project}"),
         ("took", took),
         ("cost", cost),
@@ -74,7 +82,24 @@ def facts(job: Job, cost: str = "") -> list[str]:
         ("rerun of", job.rerun_of or ""),
     ]
     lines = [f"{job.name}  {job.id}"]
-    return lines + [f"  {name:<10} {text}" for name, text in rows if text]
+    room = columns.there()
+    for name, text in rows:
+        if text:
+            first, *more = columns.wrapped(f"  {name:<10} ", text, room)
+            coloured = name == "state"
+            word = output.state(job.state) if coloured else ""
+            lines += [first.replace(job.state, word, 1) if coloured else first, *more]
+    return lines
+
+
+def params_words(params: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in params.items())
+
+
+def interpreter(environment: Mapping[str, Any]) -> str:
+    """What the command is run with: an interpreter, an image, or both."""
+    found = [environment.get("python"), environment.get("image")]
+    return " in ".join(str(each) for each in found if each)
 
 
 def code_words(code: Mapping[str, Any]) -> str:

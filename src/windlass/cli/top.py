@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from windlass.cli import moments, output
+from windlass.cli import columns, moments, output
 from windlass.cli.node import HEAD as NODE_HEAD
+from windlass.cli.node import SPARE as NODE_SPARE
 from windlass.cli.node import row as node_row
 from windlass.cli.ps import HEAD as JOB_HEAD
+from windlass.cli.ps import SPARE as JOB_SPARE
 from windlass.cli.ps import row as job_row
 from windlass.cli.session import WORDS, Session, verb
 from windlass.client import Client
@@ -37,9 +40,9 @@ def command(session: Session) -> None:
         except KeyboardInterrupt:
             pass
     else:
-        output.print_table(NODE_HEAD, [node_row(node) for node in nodes])
+        output.print_table(NODE_HEAD, [node_row(node) for node in nodes], spare=NODE_SPARE)
         print()
-        output.print_table(JOB_HEAD, [job_row(job) for job in jobs])
+        output.print_table(JOB_HEAD, [job_row(job) for job in jobs], spare=JOB_SPARE)
 
 
 def look(client: Client) -> tuple[list[Node], list[Job]]:
@@ -75,7 +78,11 @@ def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    def table(title: str, head: list[str], rows: list[list[Any]]) -> Table:
+    def table(title: str, names: Sequence[str], found: list[list[Any]], spare: Any) -> Table:
+        head, rows = columns.fitted(
+            names, [["" if cell is None else str(cell) for cell in row] for row in found],
+            columns.there(), spare,
+        )  # fmt: skip
         drawn = Table(title=title, title_justify="left", expand=True, box=None, pad_edge=False)
         for at, name in enumerate(head):
             widest = max(len(name), *(len(str(row[at] or "")) for row in rows), 1)
@@ -83,7 +90,7 @@ def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
             least = None if last else widest
             drawn.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
         for row in rows:
-            cells = ["" if cell is None else str(cell) for cell in row]
+            cells = list(row)
             for at, name in enumerate(head):
                 if name == "STATE":
                     colour = output.STATE_COLOURS.get(cells[at], "").replace("bright_black", "dim")
@@ -94,8 +101,8 @@ def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
     now = moments.clock(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     return Group(
         f"[bold]windlass[/] {url}  {now}  (Ctrl-C ends)",
-        table("\nNodes", NODE_HEAD, [node_row(node) for node in nodes]),
-        table("\nJobs", JOB_HEAD, [job_row(job) for job in jobs]),
+        table("\nNodes", NODE_HEAD, [node_row(node) for node in nodes], NODE_SPARE),
+        table("\nJobs", JOB_HEAD, [job_row(job) for job in jobs], JOB_SPARE),
     )
 
 

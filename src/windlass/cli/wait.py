@@ -13,14 +13,14 @@ from windlass.client.jobs import Job
 
 @verb("wait", outputs=LISTS)
 @click.option("--timeout", metavar="DURATION", help="Give up after this long (exit code 101).")
-@job_argument(nargs=-1, required=True)
+@job_argument(nargs=-1)
 def command(session: Session, job: tuple[str, ...], timeout: str | None) -> None:
     """Block until a job is done; exits with its code.
 
     With several jobs, the code is that of the first that did not succeed.
     """
     seconds = moments.duration("--timeout", timeout) if timeout else None
-    refs = [session.ref(word) for word in job]
+    refs = [session.ref(word) for word in job or ("-",)]
     found: list[Job] = []
     code = exits.OK
     for ref in refs:

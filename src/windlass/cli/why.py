@@ -11,7 +11,7 @@ from windlass.cli.session import WORDS, Session, job_argument, verb
 
 
 @verb("why", outputs=WORDS)
-@job_argument()
+@job_argument(default="-")
 def command(session: Session, job: str) -> None:
     """Why it waits, failed, is slow or was stopped."""
     why = session.client.jobs.why(session.ref(job))

@@ -86,6 +86,7 @@ class Client:
 
     @property
     def url(self) -> str:
+        """Where the server is."""
         return self.http.url
 
     def _address(self) -> str:
@@ -102,10 +103,12 @@ class Client:
         return answer
 
     def status(self) -> dict[str, Any]:
+        """Version, nodes, jobs by state, and whether all parts of the server work."""
         answer: dict[str, Any] = self.http.get("/status")
         return answer
 
     def close(self) -> None:
+        """Give the connection back; the client opens another when it is used again."""
         self.http.close()
 
     def __enter__(self) -> Client:

@@ -112,6 +112,7 @@ class Config:
         return cls(tuple(layers), contexts)
 
     def get(self, name: str) -> Setting:
+        """One setting with the place it came from. Raises InvalidInput."""
         if name not in DEFAULTS:
             raise InvalidInput(f"no setting {name!r}; known: {', '.join(DEFAULTS)}")
         found = _first(self.layers, name)

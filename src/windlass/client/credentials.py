@@ -19,6 +19,7 @@ class Keys:
         self._http = http
 
     def list(self, user: str | None = None) -> list[Data]:
+        """Access keys without their secrets: one's own, or another's."""
         return list(self._http.get("/keys", {"user": user})["items"])
 
     def create(self, name: str | None = None, *, user: str | None = None) -> Data:
@@ -28,6 +29,7 @@ class Keys:
         return answer
 
     def revoke(self, access_key: str) -> None:
+        """From now on nothing signed with this key is believed."""
         self._http.call("DELETE", path_of("keys", access_key))
 
     def rotate(self, access_key: str, *, overlap: str | None = None) -> Data:
@@ -52,6 +54,7 @@ class Tokens:
         self._http = http
 
     def list(self, user: str | None = None) -> list[Data]:
+        """API tokens without their secrets: one's own, or another's."""
         return list(self._http.get("/tokens", {"user": user})["items"])
 
     def create(

@@ -326,6 +326,7 @@ class Http:
         if self._token:
             return {"Authorization": f"Bearer {self._token}"}
         if not (self._access_key and self._secret_key):
+            self._knock()
             raise Unauthenticated(
                 "there is no access key for this server",
                 hint="`windlass up` writes one for a server on this machine; `windlass login URL` "
@@ -338,6 +339,15 @@ class Http:
         address = f"{self._parts.scheme}://{self._parts.netloc}{path}"
         now_ms = int(time.time() * 1000) + self._skew_ms
         return sign(method, address, headers, content, self._access_key, self._secret_key, now_ms)
+
+    def _knock(self) -> None:
+        """Raises Unreachable when nobody listens: then that is what is wrong, not the key."""
+        secure = self._parts.scheme == "https"
+        port = self._parts.port or (443 if secure else 80)
+        try:
+            socket.create_connection((self._parts.hostname or "", port), timeout=5.0).close()
+        except OSError as err:
+            raise self._unreachable(err) from err
 
     # -- again ------------------------------------------------------------------------------
 

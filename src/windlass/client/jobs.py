@@ -56,15 +56,19 @@ class Job:
     started: str | None = None
     ended: str | None = None
     rerun_of: str | None = None
+    waits: str | None = None
+    expected_start: str | None = None
     data: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Job:
+        """From what the API answered; fields that are not known here stay in `data`."""
         known = {name: answer[name] for name in _FIELDS if name in answer}
         return cls(**known, data=answer)
 
     @property
     def done(self) -> bool:
+        """Whether it has ended, however it ended."""
         return self.state in DONE
 
 
@@ -168,6 +172,7 @@ class Jobs:
     # -- look -------------------------------------------------------------------------------
 
     def get(self, ref: str) -> Job:
+        """A job by its id, the start of one, or a name (then the newest). Raises NotFound."""
         return Job.read(self.detail(ref))
 
     def detail(self, ref: str) -> dict[str, Any]:
@@ -212,6 +217,7 @@ class Jobs:
         return answer
 
     def events(self, ref: str, *, after: int | None = None) -> Sequence[dict[str, Any]]:
+        """What happened to a job, in order; `after` is the `seq` of the last one known."""
         answer = self._http.get(path_of("jobs", ref, "events"), {"after": after})
         return list(answer["items"])
 
@@ -349,6 +355,7 @@ class Jobs:
         return Job.read(self._http.call("POST", path, body=body, repeatable=True))
 
     def release(self, ref: str) -> Job:
+        """Let a held job queue, or cut a backoff short."""
         path = path_of("jobs", ref, "release")
         return Job.read(self._http.call("POST", path, body={}, repeatable=True))
 

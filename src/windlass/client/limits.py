@@ -25,6 +25,7 @@ class ProjectLimits:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> ProjectLimits:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             project=str(answer["project"]),
             limits=tuple(answer.get("limits") or ()),

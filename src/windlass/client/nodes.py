@@ -24,6 +24,7 @@ class Node:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Node:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             engine=str(answer.get("engine", "")),
@@ -42,4 +43,5 @@ class Nodes:
         self._http = http
 
     def list(self) -> list[Node]:
+        """All nodes with what they have and what is free."""
         return [Node.read(item) for item in self._http.get("/nodes")["items"]]

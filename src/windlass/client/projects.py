@@ -24,6 +24,7 @@ class Project:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Project:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             role=answer.get("role"),
@@ -44,9 +45,11 @@ class Projects:
         return [Project.read(item) for item in self._http.get("/projects")["items"]]
 
     def get(self, name: str) -> Project:
+        """A project with its members. Raises NotFound."""
         return Project.read(self._http.get(path_of("projects", name)))
 
     def create(self, name: str) -> Project:
+        """A new project, and its description."""
         return Project.read(self._http.call("POST", "/projects", body={"name": name}))
 
     def delete(self, name: str) -> None:
@@ -59,6 +62,7 @@ class Projects:
         return Project.read(self._http.call("PUT", path, body={"role": role}))
 
     def remove(self, name: str, user: str) -> None:
+        """Take a user out of a project."""
         self._http.call("DELETE", path_of("projects", name, "members", user))
 
     def create_service(self, name: str, service: str, role: str = "member") -> User:

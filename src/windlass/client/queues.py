@@ -28,6 +28,7 @@ class Queue:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Queue:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             policy=str(answer.get("policy", "")),
@@ -45,9 +46,11 @@ class Queues:
         self._http = http
 
     def list(self) -> list[Queue]:
+        """All queues, with how many jobs wait and run in each."""
         return [Queue.read(item) for item in self._http.get("/queues")["items"]]
 
     def get(self, name: str) -> Queue:
+        """One queue by its name. Raises NotFound."""
         return Queue.read(self._http.get(path_of("queues", name)))
 
     def line(self, name: str = "default", *, limit: int = 100) -> dict[str, Any]:
@@ -94,6 +97,7 @@ class Queues:
         return self.set(name, paused=True)
 
     def resume(self, name: str) -> Queue:
+        """Let the jobs of a paused queue start again."""
         self.get(name)
         return self.set(name, paused=False)
 

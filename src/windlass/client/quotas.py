@@ -38,6 +38,7 @@ class Quota:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Quota:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             cohort=bool(answer.get("cohort")),
@@ -63,6 +64,7 @@ class Quotas:
         return [*self._page()[1]]
 
     def get(self, name: str) -> Quota:
+        """What a project owns, lends, borrows and uses."""
         return Quota.read(self._http.get(path_of("quotas", name)))
 
     def set(self, name: str, *, revision: int | None = None, **fields: Any) -> Quota:

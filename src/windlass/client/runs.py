@@ -28,6 +28,7 @@ class Run:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Run:
+        """From what the API answered; fields that are not known here stay in `data`."""
         names = ("id", "name", "user", "status", "params", "metrics", "started", "ended")
         return cls(**{name: answer[name] for name in names}, data=answer)
 

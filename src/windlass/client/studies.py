@@ -34,6 +34,7 @@ class Study:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> Study:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             id=str(answer["id"]),
             name=str(answer["name"]),

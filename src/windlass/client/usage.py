@@ -31,6 +31,7 @@ class UsageLine:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> UsageLine:
+        """From what the API answered; fields that are not known here stay in `data`."""
         known = {name: answer.get(name) for name in cls.__dataclass_fields__ if name != "data"}
         return cls(**known, data=answer)  # type: ignore[arg-type]  # as the server sends them
 
@@ -49,6 +50,7 @@ class UsageReport:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> UsageReport:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             by=str(answer["by"]),
             since=str(answer["since"]),
@@ -94,6 +96,7 @@ class Usage:
         return self._http.text("/usage", {"by": by, **query, "format": "csv"})
 
     def prices(self) -> Sequence[Mapping[str, Any]]:
+        """What each resource costs, and since when."""
         items: list[Mapping[str, Any]] = self._http.get("/usage/prices")["items"]
         return items
 
@@ -108,10 +111,12 @@ class Usage:
         return items
 
     def budgets(self) -> Sequence[Mapping[str, Any]]:
+        """What projects and users may spend, and have spent."""
         items: list[Mapping[str, Any]] = self._http.get("/usage/budgets")["items"]
         return items
 
     def currency(self) -> str:
+        """What prices and costs are in."""
         return str(self._http.get("/usage/prices")["currency"])
 
     def set_budget(
@@ -131,4 +136,5 @@ class Usage:
         )
 
     def delete_budget(self, name: str, *, kind: str = "project") -> None:
+        """Let a budget bound nothing any more."""
         self._http.call("DELETE", path_of("usage", "budgets", kind, name), repeatable=False)

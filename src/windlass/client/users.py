@@ -25,6 +25,7 @@ class User:
 
     @classmethod
     def read(cls, answer: Mapping[str, Any]) -> User:
+        """From what the API answered; fields that are not known here stay in `data`."""
         return cls(
             name=str(answer["name"]),
             kind=str(answer.get("kind", "person")),
@@ -43,9 +44,11 @@ class Users:
         self._http = http
 
     def list(self) -> list[User]:
+        """All users: people and service accounts."""
         return [User.read(item) for item in self._http.get("/users")["items"]]
 
     def get(self, name: str) -> User:
+        """A user by name. Raises NotFound."""
         return User.read(self._http.get(path_of("users", name)))
 
     def create(
@@ -76,6 +79,7 @@ class Users:
         return int(answer["unfinished"])
 
     def enable(self, name: str) -> User:
+        """Let a disabled user in again."""
         return self._set_disabled(name, False)
 
     def _set_disabled(self, name: str, disabled: bool) -> User:

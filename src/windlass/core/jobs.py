@@ -164,6 +164,9 @@ def _worded(name: str, check: Callable[[str], str], text: str) -> str:
         raise PydanticCustomError(name, "{words}", {"words": str(err)}) from None
 
 
+FILL_IN = "FILL_IN"
+"""Stands where a command begins that an importer cannot know: such a job is not taken."""
+
 Command = Annotated[tuple[Text, ...], Field(strict=False, max_length=4096)]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=256)]
 
@@ -505,6 +508,12 @@ class JobSpec(Strict):
     @model_validator(mode="after")
     def _complete(self) -> JobSpec:
         for name, role in self.roles.items():
+            if (role.run or self.run or ("",))[0] == FILL_IN:
+                raise PydanticCustomError(
+                    "run",
+                    f"`run` was left to fill in by `windlass import`: write the command in place "
+                    f"of {FILL_IN}, as the file's comments say",
+                )
             if not self.run and not role.run:
                 raise PydanticCustomError(
                     "run", "nothing to run: give `run`, or `roles.{role}.run`", {"role": name}
@@ -609,6 +618,11 @@ class JobView(Strict):
     user: str
     state: JobState
     reason: str = ""
+    waits: str | None = None
+    """Why it waits, while it is queued."""
+    expected_start: str | None = None
+    """When it should start, by the time limits and the earlier runs of what it waits for; None:
+    nobody knows."""
     wish: str | None = None
     framework: str
     members: int

@@ -53,6 +53,12 @@ class Histories:
         while len(self._runs) > self._room:
             del self._runs[next(iter(self._runs))]
 
+    def alike(self, tenant: str, user: str, like: str) -> int | None:
+        """The same, by runs of this likeness alone: what a person is told of must not rest on
+        jobs that have nothing in common but their user."""
+        runs = self._runs.get((tenant, user, like))
+        return max(1, max(runs) * 3 // 2) if runs else None
+
     def expect(self, tenant: str, user: str, like: str, limit_ms: int | None = None) -> int | None:
         """How long it should run at most: never over its limit; None where nothing is known."""
         runs = self._runs.get((tenant, user, like)) or self._runs.get((tenant, user, ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
@@ -55,7 +56,7 @@ def main() -> int:
     settings = settings_of(options, home, *ports)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings, listening, local, tls))
+            runner.run(_serve(settings, listening, local, tls, _told(options, ports[0])))
     except WindlassError as err:
         _complain(err)
         return 1
@@ -97,6 +98,7 @@ async def _serve(
     listening: socket.socket,
     local: socket.socket | None,
     tls: ssl.SSLContext | None,
+    told: dict[str, Any],
 ) -> None:
     sys.modules["pydantic.v1"] = None  # type: ignore[assignment]  # FastAPI would look into it
     from windlass.server.app import create_app, running
@@ -116,7 +118,7 @@ async def _serve(
         gc.enable()
         gc.set_threshold(20_000, 20, 50)
         note = settings.home / "server.json"
-        write_private(note, json.dumps(_about(settings)))
+        write_private(note, json.dumps({**_about(settings), "settings": told}))
         logging.getLogger("windlass.server").info(
             "%s answers at %s", __version__, settings.address
         )
@@ -151,6 +153,18 @@ def _about(settings: Settings) -> dict[str, object]:
         "boot_id": boot_id.read_text().strip() if boot_id.exists() else "",
         "url": settings.url,
         "version": __version__,
+    }
+
+
+def _told(options: argparse.Namespace, port: int) -> dict[str, Any]:
+    """The settings that `windlass up` knows, so that it can say when others are asked for."""
+    names = (
+        "host", "fake_nodes", "fake_gpus", "database", "storage", "isolation", "tls_cert",
+        "tls_key", "public_url", "base_path",
+    )  # fmt: skip
+    found = {name: getattr(options, name) for name in names}
+    return {"port": port} | {
+        name: str(value) if isinstance(value, Path) else value for name, value in found.items()
     }
 
 

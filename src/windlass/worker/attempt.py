@@ -177,10 +177,13 @@ class Attempt:
 
     def _hide(self, rendezvous: Dict[str, Any]) -> None:
         """From here on nothing that leaves this process, but the ranks' environment, holds one of
-        the attempt's secrets. Raises Refused when one that the job names is gone."""
+        the attempt's secrets. Raises Refused when one that the job names is gone, or does
+        not open."""
         gone = rendezvous.get("secrets_gone") or ()
         if gone:
             raise Refused("the secret %s was removed" % ", ".join(gone))
+        if rendezvous.get("secrets_closed"):
+            raise Refused("; ".join(rendezvous["secrets_closed"]))
         self._masker = masker_of(rendezvous.get("secrets"))
         if self._masker is not None:
             self._reporter.masker = self._masker

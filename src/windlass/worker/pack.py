@@ -18,6 +18,7 @@ from typing import Dict
 _NOT_SHIPPED = {"pack.py"}
 _CARRIED = (
     "patterns/automaton.py", "patterns/groups.py", "patterns/steps.py",
+    "patterns/tracebacks.py",
     "train/comm/gathering.py", "train/comm/wire.py",
 )  # fmt: skip
 """Of other packages: standard library only, syntax of Python 3.8, as all that is shipped."""

@@ -10,6 +10,7 @@ import json
 import os
 import time
 
+from windlass.patterns import tracebacks
 from windlass.worker import processes
 
 TYPE_CHECKING = False
@@ -23,7 +24,6 @@ TRACEBACK_BYTES = 4096
 RESERVE = "exit.reserve"
 _RESERVE_BYTES = 16384
 _RESERVE_BYTES_A_RANK = 8192
-_TRACEBACK = b"Traceback (most recent call last):"
 
 
 def make(
@@ -85,18 +85,8 @@ def failure_of(rank: Rank) -> Dict[str, Any]:
 
 
 def traceback_in(text: bytes) -> Optional[str]:
-    """The last Python traceback in the end of a stderr: its last 4 kB, None if there is none."""
-    start = text.rfind(_TRACEBACK)
-    if start < 0:
-        return None
-    lines = text[start:].replace(b"\0", b"?").decode("utf-8", "replace").splitlines()
-    kept = [lines[0]]
-    for line in lines[1:]:
-        kept.append(line)
-        # Frames are indented; the first line that is not is the error itself.
-        if line and not line[0].isspace():
-            break
-    return "\n".join(kept)[-TRACEBACK_BYTES:]
+    """The traceback that says why, of the end of a stderr; None if there is none."""
+    return tracebacks.last_traceback(text.decode("utf-8", "replace"), TRACEBACK_BYTES)
 
 
 def reserve(directory: str, ranks: int) -> None:

@@ -75,6 +75,11 @@ class Report:
     def by_hand(self, where: str, value: Any, what: str) -> None:
         self._add(Fate.BY_HAND, where, value, what)
 
+    def fill_in(self, where: str, value: Any, what: str) -> None:
+        """What runs cannot be known: the command begins with FILL_IN, and the job is refused
+        until somebody has written it."""
+        self._add(Fate.BY_HAND, where, value, f"fill in `run`: {what}")
+
     def imported(self, kind: str, spec: dict[str, Any]) -> Imported:
         return Imported(
             kind, spec, tuple(dict.fromkeys(self.notes)), tuple(dict.fromkeys(self.comments))

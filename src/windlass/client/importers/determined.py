@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from windlass.client.importers import commands, gang, quantities
 from windlass.client.importers.base import Fields, Imported, Report, compact, job_name, show, wrong
 from windlass.client.importers.pods import image
-from windlass.core.jobs import Param
+from windlass.core.jobs import FILL_IN, Param
 from windlass.core.patterns import names_of
 
 LAUNCHERS = {
@@ -82,12 +82,12 @@ def _entrypoint(top: Fields) -> tuple[list[str], str | None]:
     if not words:
         raise wrong("entrypoint", given, "a command")
     if len(words) == 1 and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", words[0]):
-        module = words[0].partition(":")[0]
-        report.by_hand(
+        report.fill_in(
             "entrypoint", words[0],
-            "a class of the trial API, which only Determined can run: make a script of it",
+            "a class of the trial API, which only Determined can run: write a script that trains "
+            "it, and name that",
         )  # fmt: skip
-        return ["python", module.replace(".", "/") + ".py"], None
+        return [FILL_IN], None
     start = next((at for at, word in enumerate(words) if word.startswith("determined.launch.")), 0)
     if start < 1 or words[start - 1] != "-m":
         commands.look_at(words, "entrypoint", report)

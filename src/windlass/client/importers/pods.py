@@ -9,6 +9,7 @@ from typing import Any
 from windlass.client.importers import commands, gang, quantities
 from windlass.client.importers.base import Fields, Report, compact, job_name, show, wrong
 from windlass.core.errors import InvalidInput
+from windlass.core.jobs import FILL_IN
 
 GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 PLACING = "placing is the scheduler's; nodes cannot be chosen by label yet"
@@ -123,12 +124,11 @@ def container(
     if command or args:
         where = about.where("command" if command else "args")
         if args and not command:
-            report.by_hand(
-                about.where("args"),
-                args,
-                "the image's own entry point comes before them and is not in the file: put it "
-                "in front of `run`",
-            )
+            report.fill_in(
+                about.where("args"), args,
+                "the image's own entry point comes before them and is not in the file",
+            )  # fmt: skip
+            command = [FILL_IN]
         known = {name: value for name, (_, value) in env.items()}
         words = [commands.fill(word, known)[0] for word in [*command, *args]]
         found = commands.launch(words, where, report)

@@ -14,7 +14,7 @@ from windlass.client.importers.kubeflow_v1 import KubeflowV1
 from windlass.client.importers.sbatch import Sbatch
 from windlass.client.importers.trainjob import TrainJob
 from windlass.core.errors import InvalidInput
-from windlass.core.jobs import JobSpec
+from windlass.core.jobs import FILL_IN, JobSpec
 
 BY_SHAPE: tuple[Importer, ...] = (KubeflowV1(), TrainJob(), Determined())
 
@@ -52,6 +52,17 @@ def detect(document: Any, where: str = "the file") -> Importer:
     raise InvalidInput(f"{where}: {found}: not known here", hint=_known())
 
 
+def _filled(spec: dict[str, Any]) -> dict[str, Any]:
+    """As it will be once what was left to fill in is there."""
+
+    def done(fields: Mapping[str, Any]) -> dict[str, Any]:
+        words = fields.get("run") or ()
+        return {**fields, "run": words[1:] or ["true"]} if words[:1] == [FILL_IN] else {**fields}
+
+    roles = {name: done(role) for name, role in (spec.get("roles") or {}).items()}
+    return {**done(spec), **({"roles": roles} if roles else {})}
+
+
 def _known() -> str:
     return "known: " + "; ".join([*(each.name for each in BY_SHAPE), Sbatch.name])
 
@@ -70,7 +81,7 @@ def _checked(importer: Importer, document: Any, where: str) -> Imported:
     except InvalidInput as err:
         raise InvalidInput(f"{where}: {err.message}", hint=err.hint) from None
     try:
-        JobSpec.model_validate(job.spec)
+        JobSpec.model_validate(_filled(job.spec))
     except ValidationError as err:
         first = err.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the job"

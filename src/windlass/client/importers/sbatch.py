@@ -20,6 +20,7 @@ from windlass.client.importers.base import Imported, Report, compact, job_name, 
 from windlass.client.importers.shellscript import Line
 from windlass.client.importers.slurm_options import Option
 from windlass.core.errors import InvalidInput
+from windlass.core.jobs import FILL_IN
 
 MPI = ("mpirun", "mpiexec", "mpiexec.hydra", "orterun")
 AT_RUN_TIME = {
@@ -61,10 +62,44 @@ class Sbatch:
         where = f"line {line.number}" if line else "script"
         everywhere = line is None or line.program == "srun"
         roles, framework = _roles(words, shape, everywhere, known, where, report)
+        empty = _empty(script, line, roles, known)
+        if empty:
+            report.fill_in(
+                where, ", ".join(empty),
+                "only Slurm, or whoever started the script, gives it a value; here it would be "
+                "empty",
+            )  # fmt: skip
+            roles = {
+                name: replace(role, run=(FILL_IN, *role.run)) if role.run else role
+                for name, role in roles.items()
+            }
         roles = {name: replace(role, vars=variables) for name, role in roles.items()}
         name = found.pop("name")
         spec = {"name": name, "framework": framework, **gang.fields(roles), **found}
         return report.imported("sbatch", compact(spec))
+
+
+def _empty(
+    script: list[Line],
+    chosen: Line | None,
+    roles: Mapping[str, gang.Role],
+    known: Mapping[str, str],
+) -> list[str]:
+    """What would be nothing in the command, so that it might do nothing, and well."""
+    if chosen is not None and "<<" in chosen.rest:
+        return [chosen.rest]  # the lines that follow are the program
+    if chosen is None:
+        texts = [word for line in script for word in (*line.words, *(v for _, v in line.assigned))]
+    else:
+        texts = [word for role in roles.values() for word in role.run or ()]
+    arrays = {name for line in script for name, _ in line.assigned if line.rest.startswith("(")}
+    found = []
+    for use in dict.fromkeys(use for text in texts for use in shellscript.unset(text, known)):
+        name = re.sub(r"\W.*", "", use.lstrip("${!"))
+        own = chosen is None and name in arrays and "SLURM_" not in use
+        if not own and (not name or name.isdigit() or "SLURM_" in use or name in arrays):
+            found.append(use)
+    return found
 
 
 def _header(text: str, report: Report) -> tuple[list[Option], str]:
@@ -183,13 +218,18 @@ def _several(script: list[Line], report: Report) -> None:
 
 def _other_lines(script: list[Line], chosen: Line, report: Report) -> None:
     if chosen.rest:
-        report.dropped(
-            f"line {chosen.number}", chosen.rest, "no shell runs the command; its output is kept"
-        )
+        where = f"line {chosen.number}"
+        if _ONLY_OUTPUT.fullmatch(chosen.rest):
+            report.dropped(where, chosen.rest, "no shell runs the command; its output is kept")
+        else:
+            report.by_hand(where, chosen.rest, "no shell runs the command: do it in the script")
     for line in script:
-        if line is chosen or not line.words:
-            continue
+        if line is chosen or (not line.words and line.exported):
+            continue  # what is exported has been told of already
         where, text = f"line {line.number}", " ".join(line.words)
+        if not line.words:
+            _assignment(line, chosen, report)
+            continue
         if line.program in ("module", "ml", "source", ".", "conda", "mamba", "micromamba"):
             report.by_hand(
                 where, text, "name the Python that has the packages: `environment.python`"
@@ -207,6 +247,25 @@ def _other_lines(script: list[Line], chosen: Line, report: Report) -> None:
             report.dropped(where, text, "says or sets something for the shell only")
         else:
             report.by_hand(where, text, "not carried over: do it beforehand or in the script")
+
+
+_ONLY_OUTPUT = re.compile(
+    r"(?:[12&]?\s*>{1,2}\s*(?:&\s*)?\S+\s*|>&\s*\S+\s*|\|\s*(?:tee|cat)\b[^|;&]*|&\s*)+"
+)
+"""Redirections, `| tee FILE`, a lone `&`: where the output goes, not what runs."""
+
+
+def _assignment(line: Line, chosen: Line, report: Report) -> None:
+    """Variables of the shell alone."""
+    where = f"line {line.number}"
+    for name, value in line.assigned:
+        text = f"{name}={value}{line.rest}"
+        if line.rest.startswith("("):
+            report.by_hand(where, text, "an array: write the values that are meant")
+        elif any(re.search(rf"\$\{{?{name}\b", word) for word in chosen.words):
+            report.mapped(where, text, "filled in where the command uses it")
+        else:
+            report.dropped(where, text, "the command does not use it by itself")
 
 
 def _known(shape: slurm.Shape, name: str | None) -> dict[str, str]:
@@ -236,6 +295,9 @@ def _variables(
         if program is None or line.number > program.number:
             break
         for name, text in line.assigned:
+            if line.rest.startswith("("):
+                known.pop(name, None)  # an array: no text that could be put anywhere
+                continue
             value = shellscript.put(text, known)
             known[name] = value
             if line.exported or line is program:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.core.errors import InvalidInput
@@ -24,7 +24,11 @@ KEYWORDS = OPENING | CLOSING | frozenset("then do else elif { } function".split(
 _SUBSTITUTED = re.compile(r"\$\(\([^()]*\)\)|\$\([^()]*\)|`[^`]*`")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_EXPANDS = re.compile(r"\$(?:\{[^}]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
+_EMPTY = re.compile(r"\$(?:\{(!?\w+|[@*#])(?:\[([^]]*)\])?([^}]*)\}|([A-Za-z_]\w*|[0-9@*]))")
+ALWAYS = frozenset("HOME PATH USER PWD TMPDIR HOSTNAME SHELL RANDOM LD_LIBRARY_PATH".split())
 _HERE = re.compile(r"<<-?\s*['\"]?([A-Za-z_][A-Za-z0-9_]*)")
+_JOINS = frozenset(("&&", "||", ";"))
 _OPERATOR = re.compile(r"[();<>|&]+")
 
 
@@ -67,9 +71,9 @@ def lines(text: str) -> list[Line]:
         for piece in _pieces(stripped):
             first = piece.split(None, 1)[0] if piece else ""
             depth = max(0, depth + (first in OPENING) - (first in CLOSING))
-            line = _read(number, piece, nested=depth > 0)
-            if line.words or line.assigned:
-                found.append(line)
+            for line in _read(number, piece, nested=depth > 0):
+                if line.words or line.assigned:
+                    found.append(line)
     return found
 
 
@@ -79,7 +83,21 @@ def put(word: str, known: Mapping[str, str]) -> str:
 
 
 def needs_shell(words: Sequence[str]) -> bool:
-    return any(_VARIABLE.search(word) or _SUBSTITUTED.search(word) for word in words)
+    return any(_EXPANDS.search(word) or _SUBSTITUTED.search(word) for word in words)
+
+
+def unset(text: str, known: Collection[str]) -> list[str]:
+    """What a shell would put nothing for: variables that neither the script nor Windlass sets,
+    the script's own arguments, elements of arrays. Not those with a default (`${1:-x}`)."""
+    found = {}
+    for use in _EMPTY.finditer(text):
+        name, element, after = (use[1] or use[4]).lstrip("!"), use[2], use[3] or ""
+        if after.startswith((":-", "-", ":=", "=", ":?", "?")):
+            continue
+        set_ = name in known or name in ALWAYS or name.startswith("WINDLASS_")
+        if not set_ or (element is not None and unset(element, known)):
+            found[use[0]] = None
+    return list(found)
 
 
 def for_shell(words: Sequence[str]) -> str:
@@ -115,7 +133,8 @@ def _pieces(text: str) -> list[str]:
     return [re.sub(r"^(?:(?:then|do|else)\s+)+", "", piece) for piece in pieces]
 
 
-def _read(number: int, text: str, nested: bool) -> Line:
+def _read(number: int, text: str, nested: bool) -> list[Line]:
+    """The commands of one line: those that `&&`, `||` and `;` join are each one."""
     kept: list[str] = []
 
     def hide(found: re.Match[str]) -> str:
@@ -133,6 +152,18 @@ def _read(number: int, text: str, nested: bool) -> Line:
         tokens = list(lexer)
     except ValueError as err:
         raise InvalidInput(f"line {number}: {err}: {text!r:.80}") from None
+    found: list[Line] = []
+    first = 0
+    for at in (*(n for n, token in enumerate(tokens) if token in _JOINS), len(tokens)):
+        if first < at:
+            # What comes after `||` runs only when something has failed.
+            doubtful = nested or (first > 0 and tokens[first - 1] == "||")
+            found.append(_single(number, tokens[first:at], shown, doubtful))
+        first = at + 1
+    return found
+
+
+def _single(number: int, tokens: list[str], shown: Callable[[str], str], nested: bool) -> Line:
     cut = next((at for at, token in enumerate(tokens) if _OPERATOR.fullmatch(token)), len(tokens))
     if (
         cut < len(tokens)

@@ -492,7 +492,7 @@ class Admit:
         spec = spec_of(row)
         expected = None if spec.limits.time is None else spec.limits.time + spec.limits.grace
         if expected is None:
-            expected = self._histories.expect(row["project"], row["user"], _likeness(spec))
+            expected = self._histories.alike(row["project"], row["user"], _likeness(spec))
         return asking.submit_of(row, spec, expected)
 
     def _learn(self, row: Row) -> None:

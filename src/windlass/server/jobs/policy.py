@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from windlass.core.jobs import JobSpec, JobState, Outcome, RetrySpec
+from windlass.patterns.tracebacks import error_of
 
 Record = Mapping[str, Any]
 ROOM_BACKOFF_MS = 1_000
@@ -278,6 +279,9 @@ _SIGNALS = {
 }  # fmt: skip
 
 
+_LONGEST_ERROR = 1000
+
+
 def _describe(rank: Mapping[str, Any], total: int) -> str:
     who = f"rank {rank.get('rank', 0)} ({rank['role']}-{rank['index']})" if total > 1 else "it"
     if rank.get("oom"):
@@ -288,7 +292,7 @@ def _describe(rank: Mapping[str, Any], total: int) -> str:
         number = int(rank["signal"])
         after = f", and {rank['limit']}" if rank.get("limit") else ""
         return f"{who} was killed by {_SIGNALS.get(number, f'signal {number}')}{after}"
-    last = str(rank.get("traceback") or "").strip().splitlines()
-    tail = f": {last[-1][:200]}" if last else ""
+    error = error_of(str(rank.get("traceback") or ""))
+    tail = f": {error[:_LONGEST_ERROR]}" if error else ""
     tail += f"; {rank['limit']}" if rank.get("limit") else ""
     return f"{who} exited with {rank.get('exit')}{tail}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,6 +22,7 @@ from windlass.server import failpoints
 from windlass.server.access.calls import Call, tell, use
 from windlass.server.audit import record
 from windlass.server.checkpoints import starting
+from windlass.server.clock import iso
 from windlass.server.engines import words
 from windlass.server.http.body import json_body
 from windlass.server.http.marks import require
@@ -30,7 +31,7 @@ from windlass.server.jobs import orders, removal, service, table, views
 from windlass.server.jobs.shrinking import Smaller, smaller
 from windlass.server.jobs.spelling import Spellings, spellings
 from windlass.server.jobs.tables import workers
-from windlass.server.jobs.why import WORTH_TELLING, Why, why
+from windlass.server.jobs.why import WORTH_TELLING, Why, waits, why
 from windlass.server.nodes import service as node_service
 from windlass.server.parts import Parts, Wired
 from windlass.server.queues import service as queues
@@ -182,7 +183,7 @@ async def listing(
     page = JobPage.model_construct(
         items=tuple(
             JobRow.model_construct(
-                **views.job_fields(row),
+                **(views.job_fields(row) | why_waits(parts, row)),
                 params=found.params.get(row["id"], {}),
                 metrics=found.metrics.get(row["id"], {}),
             )
@@ -206,9 +207,20 @@ async def show(call: Read, parts: Wired, ref: JobRef) -> JobDetail:
         attempts = service.attempts_of(conn, row["id"])
         isolation = orders.isolation_of(conn, attempts)
         ended = orders.ended_ranks(conn, attempts[-1]["id"]) if attempts else []
-        return views.job_detail(row, attempts, isolation, starting.lineage(conn, row["id"]), ended)
+        lineage = starting.lineage(conn, row["id"])
+        found = views.job_detail(row, attempts, isolation, lineage, ended)
+        return found.model_copy(update=why_waits(parts, row))
 
     return await parts.store.read(look)
+
+
+def why_waits(parts: Parts, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a JobView that only the scheduler knows; none where another server leads."""
+    if row["state"] != JobState.QUEUED:
+        return {}
+    reason, promise = parts.admit.why(row["id"]), parts.admit.promise(row["id"])
+    words, starts = waits(row, reason, promise, parts.clock.now_ms())
+    return {"waits": words or None, "expected_start": iso(starts)}
 
 
 @router.get("/{ref}/why", response_model=Why)

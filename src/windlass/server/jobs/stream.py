@@ -20,9 +20,10 @@ from windlass.core.errors import InvalidInput, NotFound
 from windlass.core.jobs import TERMINAL, JobState
 from windlass.core.strict import MAX_INT
 from windlass.server import sse
-from windlass.server.clock import stamp
+from windlass.server.clock import iso, stamp
 from windlass.server.jobs import service, views
 from windlass.server.jobs.tables import attempts, jobs
+from windlass.server.jobs.why import waits
 from windlass.server.logs import reader
 from windlass.server.logs.reader import Chunk, Tail
 from windlass.server.logs.watch import FolderWatch
@@ -107,10 +108,13 @@ class _Pump:
         """By stream, how far it was put into the queue; the tail may have read on."""
         self._order = asyncio.Lock()
         """Held while one waits for room: a cursor never tells of what comes behind it."""
+        self._reading = asyncio.Lock()
+        """Held while one reads the tail and sends what it gave."""
         self._fresh = True  # an event may have named a new attempt
         self._over = False
         self._progress: dict[str, Any] = {}
         self._progress_at = 0.0
+        self._waits, self._waits_at = "", asyncio.get_running_loop().time()
 
     async def skip(self, since_ms: int | None, last: int | None) -> None:
         """Leave out what was before."""
@@ -155,6 +159,10 @@ class _Pump:
                     await self._event(dict(row._mapping), names)
 
     async def _event(self, row: Mapping[str, Any], names: dict[str, str]) -> None:
+        if row["kind"] == "moved" and row["state"] not in (JobState.STARTING, JobState.RUNNING):
+            # What an attempt wrote comes before the word that it is over.
+            while await self._send_new(row["at_ms"]):
+                pass
         view = views.event_view(row, names).model_dump(mode="json")
         async with self._order:
             self._seq = row["seq"]
@@ -180,6 +188,7 @@ class _Pump:
             if events.done():
                 events.result()
             await self._send_progress()
+            await self._send_waits()
             if over and not sent:
                 return
             if not sent:
@@ -207,6 +216,33 @@ class _Pump:
             data = {"attempt": self._attempt, **progress}
             async with self._order:
                 await self._queue.put(sse.message("progress", data, self._cursor()))
+
+    async def _send_waits(self) -> None:
+        """Why it waits, when that has changed; no cursor knows of it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._waits_at < _LOOK_SECONDS or self._over:
+            return
+        self._waits_at = now
+        job_id = self._job["id"]
+
+        def look(conn: Connection) -> dict[str, Any] | None:
+            wanted = (jobs.c.state, jobs.c.reason, jobs.c.not_before_ms)
+            found = conn.execute(select(*wanted).where(jobs.c.id == job_id)).mappings().first()
+            return None if found is None else dict(found)
+
+        row = await self._parts.store.read(look)
+        if row is None or row["state"] != JobState.QUEUED:
+            self._waits = ""
+            return
+        admit = self._parts.admit
+        words, starts = waits(
+            row, admit.why(job_id), admit.promise(job_id), self._parts.clock.now_ms()
+        )
+        if words and words != self._waits:
+            self._waits = words
+            data = {"sentence": words, "expected_start": iso(starts)}
+            async with self._order:
+                await self._queue.put(sse.message("waits", data))
 
     async def _turn_to_newest(self) -> None:
         """Point the tail at the newest attempt, once all of the one before was sent."""
@@ -240,17 +276,19 @@ class _Pump:
             self._tail = Tail(folders, offsets)
             self._told = dict(self._tail.positions)
 
-    async def _send_new(self) -> bool:
-        if self._tail is None:
-            return False
-        for folder in self._tail.folders:
-            self._watch.add(folder)
-        chunks = self._tail.read(_BATCH)
-        for chunk in chunks:
-            async with self._order:
-                self._told[f"{chunk.rank}.{chunk.stream}"] = chunk.end
-                await self._queue.put(sse.message("log", self._log(chunk), self._cursor()))
-        return bool(chunks)
+    async def _send_new(self, before_ms: int | None = None) -> bool:
+        """Whether there may be more (of what was written before that time)."""
+        async with self._reading:
+            if self._tail is None:
+                return False
+            for folder in self._tail.folders:
+                self._watch.add(folder)
+            chunks = self._tail.read(_BATCH)
+            for chunk in chunks:
+                async with self._order:
+                    self._told[f"{chunk.rank}.{chunk.stream}"] = chunk.end
+                    await self._queue.put(sse.message("log", self._log(chunk), self._cursor()))
+            return bool(chunks) and (before_ms is None or chunks[-1].at_ms <= before_ms)
 
     def _log(self, chunk: Chunk) -> dict[str, Any]:
         return {

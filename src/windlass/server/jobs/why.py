@@ -8,7 +8,7 @@ from typing import Any
 
 from windlass.core.jobs import JobState, Outcome
 from windlass.core.strict import Strict
-from windlass.scheduler.events import Reason
+from windlass.scheduler.events import Promise, Reason
 from windlass.server.clock import stamp
 
 Row = Mapping[str, Any]
@@ -110,10 +110,13 @@ def _queued(job: Row, last: Row | None, waiting: Reason | None, now_ms: int) -> 
     if waiting is None:
         return "waiting: it is about to be looked at", evidence, f"windlass logs -f {job['name']}"
     sentence = f"waiting: {waiting.sentence}"
-    if waiting.expected_start_ms is not None and waiting.code != "preempting":
+    if waiting.code in _KNOWS_WHEN:
         sentence += f"; {_starts(waiting.expected_start_ms, now_ms)}"
     return sentence, evidence, _NEXT.get(waiting.code, _NEXT[""]).format(**job)
 
+
+_KNOWS_WHEN = {"waiting-nodes", "waiting-nodes-fragmented", "waiting-reservation"}
+"""Reasons that end when those who run do."""
 
 _NEXT = {
     "": "windlass queue show {queue} draws the line and what holds the resources",
@@ -124,11 +127,36 @@ _NEXT = {
 }
 
 
-def _starts(at_ms: int, now_ms: int) -> str:
+def waits(
+    job: Row, waiting: Reason | None, promise: Promise | None, now_ms: int
+) -> tuple[str, int | None]:
+    """Of a job that is queued: why, in a few words, and when it should start. None: unknown."""
+    if JobState(job["state"]) is not JobState.QUEUED:
+        return "", None
+    if job["not_before_ms"] > now_ms:
+        return f"backing off after: {job['reason']}", job["not_before_ms"]
+    if waiting is None:
+        return "", None
+    starts = waiting.expected_start_ms if promise is None else promise.start_ms
+    return waiting.sentence, expected(starts, now_ms) if waiting.code in _KNOWS_WHEN else None
+
+
+def expected(at_ms: int | None, now_ms: int) -> int | None:
+    """An expected start that has passed was wrong: whoever was to end runs on, nobody knows how
+    long."""
+    return at_ms if at_ms is not None and at_ms > now_ms + 1_000 else None
+
+
+def _starts(at_ms: int | None, now_ms: int) -> str:
     """In the words of a person; the zone is said, as who reads it may be elsewhere."""
+    if at_ms is None:
+        return (
+            "when it starts is unknown: what it waits for has no time limit, and nothing of its "
+            "name has ended well before"
+        )
     left = at_ms - now_ms
-    if left <= 1_000:
-        return "it should start any moment"
+    if expected(at_ms, now_ms) is None:
+        return "when it starts is unknown: what it waits for runs longer than was thought"
     at, now = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (at_ms, now_ms))
     day = "" if at.date() == now.date() else f"{at:%Y-%m-%d} "
     minutes = -(-left // 60_000)

@@ -348,7 +348,10 @@ def _whole(parts: Parts, found: Any) -> Whole:
     if found is None:
         return Whole(whole=False)
     _, attempt, answer = found
-    answer["secrets"] = secrets.opened(parts.access.sealer, answer.pop("sealed"))
+    values, closed = secrets.opened(parts.access.sealer, answer.pop("sealed"))
+    answer["secrets"] = values
+    if closed:
+        answer["secrets_closed"] = closed
     answer["tracking_token"] = parts.tokens.run_token(attempt)
     answer["url"] = parts.settings.url
     answer["now_ms"] = parts.clock.now_ms()

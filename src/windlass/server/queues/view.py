@@ -16,6 +16,7 @@ from windlass.scheduler.events import Reason
 from windlass.server.access.tables import projects, users
 from windlass.server.clock import iso, stamp
 from windlass.server.jobs.tables import jobs
+from windlass.server.jobs.why import expected
 from windlass.server.nodes import service as nodes
 from windlass.server.queues.line import Line
 from windlass.server.reading import spec_of
@@ -84,7 +85,7 @@ def shown(row: Row, position: int, who: Principal, line: Line, now_ms: int) -> Q
         state=state, priority=row["priority"], work=row["kind"], wants=wanted,
         since=stamp(since), reason=reason.code,
         sentence=reason.sentence if mine else "",
-        missing=dict(reason.missing), expected_start=iso(starts),
+        missing=dict(reason.missing), expected_start=iso(expected(starts, now_ms)),
         nodes=promise.nodes if promise is not None and mine else (),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, select
 
 from windlass.core.access import Principal
-from windlass.core.errors import InvalidInput, NotFound
+from windlass.core.errors import Internal, InvalidInput, NotFound
 from windlass.core.secrets import SecretPage, SecretView
 from windlass.server.access.sealing import Sealer
 from windlass.server.clock import stamp
@@ -100,8 +100,16 @@ def sealed_for(conn: Connection, job: Mapping[str, Any], names: Sequence[str]) -
     return list({row["name"]: dict(row) for row in rows}.values())
 
 
-def opened(sealer: Sealer, rows: Sequence[Row]) -> dict[str, str]:
-    return {row["name"]: _open(sealer, row) for row in rows}
+def opened(sealer: Sealer, rows: Sequence[Row]) -> tuple[dict[str, str], list[str]]:
+    """The values by name; and for those that do not open, in words, why: a server that was
+    restored without its keys has their rows and cannot read them."""
+    values, closed = {}, []
+    for row in rows:
+        try:
+            values[row["name"]] = _open(sealer, row)
+        except Internal as err:
+            closed.append(f"the secret {row['name']} does not open: {err.message}; {err.hint}")
+    return values, closed
 
 
 def forget_project(conn: Connection, project_id: str) -> None:
