@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from windlass.cli import specs
 from windlass.cli.completion import complete_job, complete_queue
 from windlass.cli.session import Session
 from windlass.cli.specs import Flags, Plan, build
@@ -182,6 +183,7 @@ def dry_run(session: Session, plan: Plan, code: Bundle | None) -> None:
         session.say(f"it would wait: {answer['sentence']}")
     for less in answer.get("smaller", ()):
         session.say(f"would start now: {less['count']} × {less['gpus']} GPUs")
+    session.say(specs.threads_of(answer.get("spec") or plan.spec))
     from windlass.cli import output
 
     output.print_yaml(answer.get("spec") or plan.spec)

@@ -103,6 +103,24 @@ def ranks_of(spec: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def threads_of(spec: Mapping[str, Any]) -> str:
+    """A sentence on what the ranks are told of their threads (`contracts/threads.py`)."""
+    from windlass.contracts.threads import GENERAL
+
+    roles = list((spec.get("roles") or {}).values())
+    variables = [spec.get("environment") or {}, *roles]
+    own = {name: value for each in variables for name, value in (each.get("vars") or {}).items()}
+    chosen = [f"{name}={own[name]}" for name in GENERAL if name in own]
+    if chosen:
+        return f"threads: as you say ({', '.join(chosen)})"
+    if len(ranks_of(spec)) == 1 and not any(role.get("cpus") for role in roles):
+        return "threads: a single rank keeps all cores of its node"
+    return (
+        "threads: each rank gets its share of the cores, OMP_NUM_THREADS and its kin say how many"
+        " (-e OMP_NUM_THREADS=N decides otherwise)"
+    )
+
+
 def build(
     flags: Flags,
     *,

@@ -17,6 +17,7 @@ from windlass.worker import (
     bundle,
     cgroups,
     checkpoints,
+    cpus,
     debug,
     ending,
     handed,
@@ -238,7 +239,11 @@ class Attempt:
                 }
                 for member, held in zip(launch.members, ports)  # noqa: B905 (Python 3.8)
             ],
-            "isolation": {**self._isolation.report(), "ifname": launch.ifname},
+            "isolation": {
+                **self._isolation.report(),
+                "ifname": launch.ifname,
+                **cpus.look(),
+            },  # fmt: skip
         }
         if launch.resume and launch.checkpoint_dir and not launch.mirror:
             folder = launch.checkpoint_dir

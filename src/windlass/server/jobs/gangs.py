@@ -133,6 +133,10 @@ def rendezvous(
                 ifname=(worker["isolation"] or {}).get("ifname"),
                 cpus=role.cpus,
                 service_port=registered.get("service_port") or 0,
+                node_cpus=_amount(worker, "cpus"),
+                node_cores=int(_amount(worker, "cores")),
+                # Pods of one machine have addresses, and quotas, of their own; fake nodes do not.
+                machine=f"{worker['boot_id']} {worker['host']}",
             )
         )
     gang = Gang(
@@ -148,6 +152,12 @@ def rendezvous(
         goes_on=spec.on_member_loss == "continue",
     )
     return registry.rendezvous(job["framework"], gang)
+
+
+def _amount(worker: Row, name: str) -> float:
+    """A number of the node's own report; 0 where it has none."""
+    found = (worker["isolation"] or {}).get(name)
+    return float(found) if isinstance(found, int | float) and 0 < found < 1e6 else 0.0
 
 
 def _processes(job: Row, spec: JobSpec, name: str) -> int:
