@@ -124,6 +124,8 @@ def plan_of(session: Session, given: dict[str, Any]) -> tuple[Plan, Bundle | Non
     plan = build(
         Flags(**given), local=loopback(session.config.get("url").value), base=base, folder=folder
     )
+    for notice in plan.notices:
+        session.say(notice)
     return plan, pack(session, plan)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windlass.cli import moments
+from windlass.cli import launchers, moments
 from windlass.core.errors import Ambiguous, InvalidInput
 from windlass.core.repositories import split
 
@@ -76,6 +76,8 @@ class Plan:
     code: Path | None
     """The directory to send; None: none."""
     why_framework: str = ""
+    notices: tuple[str, ...] = ()
+    """What was made of the user's words that he may not expect, in sentences."""
 
     @property
     def ranks(self) -> list[str]:
@@ -174,13 +176,21 @@ def build(
     if flags.hold:
         spec["hold"] = True
     _must_run(spec)
+    notices = launchers.take_over(spec)
     code = _code(spec, flags, local, folder or Path.cwd())
     if local and not environment.get("python") and not environment.get("image"):
         environment["python"] = user_python()
     if environment:
         spec["environment"] = environment
-    why = "" if spec.get("framework") else _guess(spec, code, in_git(spec))
-    return Plan(spec, code, why)
+    spec_said = bool(spec.get("framework"))
+    why = "" if spec_said else _guess(spec, code, in_git(spec))
+    if spec["framework"] == "python" and launchers.members_of(spec) > 1 and not spec_said:
+        notices.append(
+            f"{launchers.members_of(spec)} members of no framework that is known here: each runs"
+            " the same command, and only WINDLASS_RANK tells it which it is (--framework NAME"
+            " lets them find each other)"
+        )
+    return Plan(spec, code, why, tuple(notices))
 
 
 # -- parts ----------------------------------------------------------------------------------
@@ -341,9 +351,9 @@ def _code(spec: dict[str, Any], flags: Flags, local: bool, start: Path) -> Path 
     folder = None if nothing else Path(os.path.abspath(Path(named or start).expanduser()))
     if folder is not None and not folder.is_dir():
         raise InvalidInput(f"--code: {named!r} is not a directory")
-    words = list(flags.command)
-    if not words:
+    if not flags.command:
         return folder
+    words = list(spec["run"])
     if words[0].endswith(".py"):
         words.insert(0, "python")
     at = _script_at(words)

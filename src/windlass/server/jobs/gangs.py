@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from windlass.contracts import registry
+from windlass.contracts import launchers, registry
 from windlass.contracts.base import ROLE_ORDER, Contract, Gang, Member
 from windlass.core.jobs import JobSpec
 from windlass.server.jobs import losses
@@ -27,7 +27,11 @@ def counts(spec: JobSpec) -> dict[str, int]:
 
 def command_problems(framework: str, spec: JobSpec) -> list[str]:
     commands = {name: spec.command(name) for name in spec.roles}
-    return contract(framework).command_problems(counts(spec), commands)
+    sizes = counts(spec)
+    return [
+        *contract(framework).command_problems(sizes, commands),
+        *launchers.problems(sum(sizes.values()), list(commands.values())),
+    ]
 
 
 def loss_problems(framework: str, spec: JobSpec) -> list[str]:
