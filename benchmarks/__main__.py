@@ -15,6 +15,7 @@ from benchmarks.measure import ROOT, machine, table
 NAMES = (
     "start_latency",
     "torch_start",
+    "rank_threads",
     "durable_submits",
     "signing_cost",
     "log_pump",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from docs.writers.markdown import code, table
-from windlass.contracts import registry
+from windlass.contracts import registry, threads
 from windlass.contracts.base import Contract, Gang, Member, places
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -127,7 +127,7 @@ ABOUT = {
         },
     ),
     "sklearn": About(
-        "A plain command. With `cpus`, joblib and the libraries below it keep to them.",
+        "A plain command. joblib and the libraries below it keep to the CPUs asked for (`cpus`).",
         "scikit-learn 1.9",
         roles={"worker": 1},
         example="sklearn",
@@ -180,6 +180,12 @@ Ports are chosen by the kernel and held by the worker. A framework that can list
 does so; for another the port is released just before the ranks start, and no other gang of the
 server is given it meanwhile.
 
+Ranks that share CPUs are told their share, or each would start a thread for every core:
+GENERAL. It is what the role asks for (`cpus`), else what the node may use (its cores, or
+the quota of its container) over the ranks of the gang that stand there, a whole number and at
+least 1. A rank that has its machine to itself gets none of them and keeps all cores. All are
+settings: a job that sets one of them (`-e OMP_NUM_THREADS=4`) has decided, and gets no other.
+
 Where a member has more ranks than GPUs (`--nproc 4 --gpus 1`) they share them, and the framework
 is told: `TF_FORCE_GPU_ALLOW_GROWTH`, `XLA_PYTHON_CLIENT_MEM_FRACTION`, `PYTORCH_CUDA_ALLOC_CONF`.
 Several jobs do not share a GPU in this release.
@@ -198,8 +204,10 @@ def page() -> str:
         for name in names
     ]
     summary = table(("framework", "roles", "tried with"), rows)
+    general = ", ".join(code(name) for name in threads.GENERAL)
+    introduction = INTRODUCTION.replace("GENERAL", general)
     return "\n".join(
-        ["# Frameworks\n", INTRODUCTION, summary, *(_section(name) for name in names)]
+        ["# Frameworks\n", introduction, summary, *(_section(name) for name in names)]
     )
 
 
@@ -214,6 +222,9 @@ def _section(name: str) -> str:
     for heading, command in about.commands.items():
         gang = _gang(about.roles, command)
         parts.append(_shown(contract, gang, heading))
+    if contract.threads:
+        more = ", ".join(code(name) for name in contract.threads)
+        parts.append(f"Where ranks share CPUs also {more}.\n")
     return "\n".join(parts)
 
 
@@ -253,7 +264,7 @@ def _gang(roles: Mapping[str, int], command: tuple[str, ...]) -> Gang:
     members = tuple(
         Member(
             role, index, 1, f"node-{at}", f"10.0.0.{at}", (40000 + at,), command,
-            ifname="eth0", cpus=4, service_port=50000 + at,
+            ifname="eth0", service_port=50000 + at,
         )
         for at, (role, index) in enumerate(names, start=1)
     )  # fmt: skip

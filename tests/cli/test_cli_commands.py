@@ -95,6 +95,11 @@ def test_a_dry_run_makes_nothing_and_sends_no_code(
     done = cli("submit", "--dry-run", "--gpus", "1", "train.py")
     assert done.code == 0 and "starts now" in done.out and "gpus: 1" in done.out
     assert not server.jobs and not server.blobs
+    assert "a single rank keeps all cores" in done.err
+    gang = cli("run", "--dry-run", "-w", "2", "train.py")
+    assert "each rank gets its share of the cores, OMP_NUM_THREADS" in gang.err
+    own = cli("run", "--dry-run", "-w", "2", "-e", "OMP_NUM_THREADS=3", "train.py")
+    assert "as you say (OMP_NUM_THREADS=3)" in own.err
 
 
 def test_a_held_job_says_how_it_starts(cli: Call, server: StandIn, script: Path) -> None:

@@ -202,3 +202,81 @@ def test_role_names_and_numbers() -> None:
     assert set(specs.ROLE_FIELDS.values()) < set(
         JobSpec.model_fields["roles"].annotation.__args__[1].model_fields
     )  # type: ignore[union-attr]
+
+
+# -- launchers -------------------------------------------------------------------------------
+
+
+def plan_of(*command: str, **flags: Any) -> specs.Plan:
+    plan = build(Flags(command=command, **flags), local=False)
+    JobSpec.model_validate(plan.spec)
+    return plan
+
+
+TORCH_RUN = ("python", "-m", "torch.distributed.run")
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "run", "roles"),
+    [
+        (("torchrun", "--standalone", "ddp.py", "--nnodes", "7"), {},
+         ["torchrun", "ddp.py", "--nnodes", "7"], None),
+        (("torchrun", "--nproc_per_node=2", "ddp.py"), {"workers": 3},
+         ["torchrun", "ddp.py"], {"worker": {"count": 3, "nproc": 2}}),
+        (("torchrun", "--nproc-per-node", "2", "--nnodes", "2", "ddp.py"), {"workers": 2},
+         ["torchrun", "ddp.py"], {"worker": {"count": 2, "nproc": 2}}),
+        ((*TORCH_RUN, "--rdzv_backend=c10d", "--rdzv-endpoint", "h:1", "--max-restarts=3",
+          "--master_addr", "h", "--master_port=1", "--node_rank=0", "ddp.py"), {"workers": 2},
+         [*TORCH_RUN, "--max-restarts=3", "ddp.py"], {"worker": {"count": 2}}),
+        (("python", "-m", "torch.distributed.launch", "--use_env", "--nproc_per_node=2", "ddp.py"),
+         {}, ["python", "-m", "torch.distributed.launch", "--use_env", "ddp.py"],
+         {"worker": {"nproc": 2}}),
+        (("torchrun", "--nproc_per_node=2", "ddp.py"), {"nproc": 4},
+         ["torchrun", "ddp.py"], {"worker": {"nproc": 4}}),
+        (("torchrun", "--nproc_per_node", "gpu", "ddp.py"), {}, ["torchrun", "ddp.py"], None),
+    ],
+)  # fmt: skip
+def test_what_torchrun_is_told_of_its_place_is_taken_out_and_told(
+    command: tuple[str, ...], flags: dict[str, Any], run: list[str], roles: Any
+) -> None:
+    plan = plan_of(*command, **flags)
+    assert plan.spec["run"] == run and plan.spec.get("roles") == roles
+    assert "the job itself says where each rank stands" in plan.notices[0]
+    assert plan_of("torchrun", "--max-restarts=3", "ddp.py").notices == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("torchrun", "--nnodes", "2", "ddp.py"), "windlass run --workers 2 -- torchrun ddp.py"),
+        (("torchrun", "--nnodes=1:4", "ddp.py"), "windlass run --workers 4 -- torchrun ddp.py"),
+        (("accelerate", "launch", "--num_machines", "2", "ddp.py"), "--workers 2"),
+        (("deepspeed", "--num_nodes=3", "ddp.py"), "--workers 3"),
+        (("torchrun", "--nproc_per_node", "cpu", "ddp.py"), "--nproc N -- torchrun ddp.py"),
+    ],
+)
+def test_a_launcher_that_would_wait_for_ever_is_refused_with_the_sentence_to_type(
+    command: tuple[str, ...], hint: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        plan_of(*command)
+    assert hint in (caught.value.hint or "")
+
+
+def test_torchrun_in_a_job_file_and_in_a_role_is_mended_too() -> None:
+    base = {"run": "torchrun --standalone --nproc_per_node=2 ddp.py", "workers": 2}
+    plan = build(Flags(), local=False, base=base)
+    assert plan.spec["run"] == ["torchrun", "ddp.py"]
+    assert plan.spec["roles"] == {"worker": {"count": 2, "nproc": 2}}
+    run = ["torchrun", "--nproc_per_node=2", "ddp.py"]
+    plan = build(Flags(), local=False, base={"roles": {"worker": {"count": 2, "run": run}}})
+    assert plan.spec["roles"]["worker"] == {"count": 2, "run": ["torchrun", "ddp.py"], "nproc": 2}
+
+
+def test_torchrun_in_a_shell_line_and_a_gang_of_no_framework_are_told_of() -> None:
+    shell = plan_of("bash", "-c", "cd x; torchrun --standalone ddp.py")
+    assert "give it as the command itself" in shell.notices[0]
+    gang = plan_of("train.py", workers=2)
+    assert "2 members of no framework that is known here" in gang.notices[0]
+    assert plan_of("train.py", workers=2, framework="python").notices == ()
+    assert plan_of("train.py").notices == ()

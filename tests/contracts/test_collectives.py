@@ -241,6 +241,7 @@ def test_scikit_learn_keeps_to_its_cpus() -> None:
         "OMP_NUM_THREADS": "2",
         "OPENBLAS_NUM_THREADS": "2",
         "MKL_NUM_THREADS": "2",
+        "NUMEXPR_NUM_THREADS": "2",
         "LOKY_MAX_CPU_COUNT": "2",
     }
     assert environment("sklearn", gang(member("worker", 0)), "worker-0-0") == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from windlass.contracts import registry
+from windlass.contracts import launchers, registry
 from windlass.contracts.base import Gang, Member
 from windlass.contracts.pytorch import is_launcher
 
@@ -234,3 +234,22 @@ def test_ranks_that_share_a_gpu_are_told_so(framework: str, variable: str, value
     assert environment(gpus=1)[variable] == value
     assert variable not in environment(gpus=4)
     assert variable not in environment(gpus=0)
+
+
+@pytest.mark.parametrize(
+    ("members", "command", "words"),
+    [
+        (2, "torchrun --standalone t.py", "--standalone would win"),
+        (2, "python -m torch.distributed.run --rdzv_id=7 t.py", "--rdzv_id=7 would win"),
+        (2, "torchrun --nproc_per_node=2 t.py", ""),
+        (1, "torchrun --standalone --nnodes=1 t.py", ""),
+        (1, "torchrun --nnodes 2 t.py", "--nnodes 2, but this job has one member"),
+        (1, "deepspeed --num_nodes 2 t.py", "--num_nodes 2, but"),
+        (1, "torchrun t.py --nnodes 2", ""),
+    ],
+)
+def test_a_launcher_that_would_wait_for_ever_is_refused_at_every_door(
+    members: int, command: str, words: str
+) -> None:
+    found = launchers.problems(members, [command.split()])
+    assert (words in "; ".join(found)) if words else found == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,6 +21,15 @@ def test_a_job_runs_to_its_end_and_its_output_is_kept(platform: Platform) -> Non
     job = platform.wait(platform.submit([sys.executable, "-c", "print('hello')"]))
     assert (job.state, job.exit_code) == ("succeeded", 0)
     assert platform.logs(job) == "hello"
+
+
+def test_the_ranks_of_a_gang_share_the_cores_and_a_lone_one_keeps_them(platform: Platform) -> None:
+    show = [sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"]
+    gang = platform.wait(platform.submit(show, workers=2))
+    lone = platform.wait(platform.submit(show))
+    share = str(max(1, len(os.sched_getaffinity(0)) // 2))
+    assert platform.logs(gang).split() == [share, share]
+    assert platform.logs(lone) == "None"
 
 
 def test_a_failing_job_says_why_with_its_traceback(platform: Platform) -> None:

@@ -227,3 +227,24 @@ def test_folders_without_end_end_the_job(tmp_path: Path) -> None:
     watch.look()
     assert told == ["its folders are nested too deeply to add up (limits.disk)"]
     subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_an_attempt_weighs_as_much_as_its_ranks_would_outside(lab: Lab) -> None:
+    """A group that is told nothing weighs as one process: under load two ranks got half of it."""
+    code = """
+line = next(l for l in open("/proc/self/cgroup") if "cpu" in l.split(":")[1].split(","))
+own = "/sys/fs/cgroup/cpu" + line.strip().split(":")[2]
+print(*(open(folder + "/cpu.shares").read().strip() for folder in (own, own + "/..")))
+"""
+    command = [sys.executable, "-c", code]
+    members = [
+        {"role": "worker", "index": 0, "nproc": 2, "command": command},
+        {"role": "ps", "index": 0, "nproc": 1, "cpus_milli": 500, "command": command},
+    ]
+    worker = lab.worker("", members=members).start()
+    record = worker.end()
+    if lab.plane.wait_for("register")["isolation"].get("cpu") != "v1":
+        pytest.skip("no CPU groups of version 1 here")
+    assert record["outcome"] == "succeeded", worker.words()
+    assert worker.logs("worker-0-1.out") == b"2048 2560\n"
+    assert worker.logs("ps-0-0.out") == b"512 2560\n"

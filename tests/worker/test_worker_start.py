@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from worker_lab import Lab, Worker, until
 
+from windlass.worker import cpus as worker_cpus
+
 PRINT_ENVIRONMENT = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
@@ -84,6 +86,44 @@ def test_a_torch_rank_gets_the_env_contract_and_all_devices_of_its_member(lab: L
     assert found["CUDA_VISIBLE_DEVICES"] == "3,5"
     port = lab.plane.wait_for("register")["members"][0]["ports"][0]
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("127.0.0.1", str(port))
+
+
+def test_ranks_share_the_cores_of_their_node(lab: Lab) -> None:
+    """Each that takes all of them fights with the others: 15 times slower than torchrun."""
+    cores = len(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", PRINT_ENVIRONMENT]
+    member = {"role": "worker", "index": 0, "nproc": 4, "command": command}
+    found = environment(lab.worker("", members=[member]).start(), "worker-0-3.out")
+    assert found["OMP_NUM_THREADS"] == found["MKL_NUM_THREADS"] == str(max(1, cores // 4))
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "cpus"),
+    [
+        ("0::/pod/box\n", {"pod/cpu.max": "150000 100000", "pod/box/cpu.max": "max 100000"}, 1.5),
+        (
+            "3:cpu,cpuacct:/box\n0::/\n",
+            {
+                "cpu,cpuacct/box/cpu.cfs_quota_us": "50000",
+                "cpu,cpuacct/box/cpu.cfs_period_us": "100000",
+            },
+            0.5,
+        ),
+        ("0::/\n", {}, None),
+    ],
+)
+def test_a_container_counts_the_cpus_of_its_quota(
+    tmp_path: Path, group: str, files: dict[str, str], cpus: float | None
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(group)
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    cores = len(os.sched_getaffinity(0))
+    expected = float(cores) if cpus is None else min(cpus, cores)
+    assert worker_cpus.look(str(tmp_path)) == {"cpus": expected, "cores": cores}
 
 
 def test_the_devices_of_a_plain_member_are_dealt_over_its_ranks(lab: Lab) -> None:

@@ -185,6 +185,8 @@ class ControlPlane:
                 gpus=len(told.get("gpu_ids", ())),
                 ifname=launch.get("ifname"),
                 service_port=held["service_port"] or 0,
+                node_cpus=body["isolation"]["cpus"],
+                node_cores=body["isolation"]["cores"],
             )
             for name, (body, launch) in self.registered.items()
             for told, held in zip(launch["members"], body["members"], strict=True)

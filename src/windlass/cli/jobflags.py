@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from windlass.cli import specs
 from windlass.cli.completion import complete_job, complete_queue
 from windlass.cli.session import Session
 from windlass.cli.specs import Flags, Plan, build
@@ -123,6 +124,8 @@ def plan_of(session: Session, given: dict[str, Any]) -> tuple[Plan, Bundle | Non
     plan = build(
         Flags(**given), local=loopback(session.config.get("url").value), base=base, folder=folder
     )
+    for notice in plan.notices:
+        session.say(notice)
     return plan, pack(session, plan)
 
 
@@ -182,6 +185,7 @@ def dry_run(session: Session, plan: Plan, code: Bundle | None) -> None:
         session.say(f"it would wait: {answer['sentence']}")
     for less in answer.get("smaller", ()):
         session.say(f"would start now: {less['count']} × {less['gpus']} GPUs")
+    session.say(specs.threads_of(answer.get("spec") or plan.spec))
     from windlass.cli import output
 
     output.print_yaml(answer.get("spec") or plan.spec)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windlass.cli import moments
+from windlass.cli import launchers, moments
 from windlass.core.errors import Ambiguous, InvalidInput
 from windlass.core.repositories import split
 
@@ -76,6 +76,8 @@ class Plan:
     code: Path | None
     """The directory to send; None: none."""
     why_framework: str = ""
+    notices: tuple[str, ...] = ()
+    """What was made of the user's words that he may not expect, in sentences."""
 
     @property
     def ranks(self) -> list[str]:
@@ -101,6 +103,24 @@ def ranks_of(spec: Mapping[str, Any]) -> list[str]:
         for index in range(roles[role].get("count") or 1)
         for local_rank in range(roles[role].get("nproc") or roles[role].get("gpus") or 1)
     ]
+
+
+def threads_of(spec: Mapping[str, Any]) -> str:
+    """A sentence on what the ranks are told of their threads (`contracts/threads.py`)."""
+    from windlass.contracts.threads import GENERAL
+
+    roles = list((spec.get("roles") or {}).values())
+    variables = [spec.get("environment") or {}, *roles]
+    own = {name: value for each in variables for name, value in (each.get("vars") or {}).items()}
+    chosen = [f"{name}={own[name]}" for name in GENERAL if name in own]
+    if chosen:
+        return f"threads: as you say ({', '.join(chosen)})"
+    if len(ranks_of(spec)) == 1 and not any(role.get("cpus") for role in roles):
+        return "threads: a single rank keeps all cores of its node"
+    return (
+        "threads: each rank gets its share of the cores, OMP_NUM_THREADS and its kin say how many"
+        " (-e OMP_NUM_THREADS=N decides otherwise)"
+    )
 
 
 def build(
@@ -156,13 +176,21 @@ def build(
     if flags.hold:
         spec["hold"] = True
     _must_run(spec)
+    notices = launchers.take_over(spec)
     code = _code(spec, flags, local, folder or Path.cwd())
     if local and not environment.get("python") and not environment.get("image"):
         environment["python"] = user_python()
     if environment:
         spec["environment"] = environment
-    why = "" if spec.get("framework") else _guess(spec, code, in_git(spec))
-    return Plan(spec, code, why)
+    spec_said = bool(spec.get("framework"))
+    why = "" if spec_said else _guess(spec, code, in_git(spec))
+    if spec["framework"] == "python" and launchers.members_of(spec) > 1 and not spec_said:
+        notices.append(
+            f"{launchers.members_of(spec)} members of no framework that is known here: each runs"
+            " the same command, and only WINDLASS_RANK tells it which it is (--framework NAME"
+            " lets them find each other)"
+        )
+    return Plan(spec, code, why, tuple(notices))
 
 
 # -- parts ----------------------------------------------------------------------------------
@@ -323,9 +351,9 @@ def _code(spec: dict[str, Any], flags: Flags, local: bool, start: Path) -> Path 
     folder = None if nothing else Path(os.path.abspath(Path(named or start).expanduser()))
     if folder is not None and not folder.is_dir():
         raise InvalidInput(f"--code: {named!r} is not a directory")
-    words = list(flags.command)
-    if not words:
+    if not flags.command:
         return folder
+    words = list(spec["run"])
     if words[0].endswith(".py"):
         words.insert(0, "python")
     at = _script_at(words)

@@ -41,6 +41,12 @@ class Member:
     cpus: float = 0
     service_port: int = 0
     """One more port, bound on `host`, for a service that the worker itself runs."""
+    node_cpus: float = 0
+    """What all processes of its node may use together, as its worker found it; 0: not known."""
+    node_cores: int = 0
+    """How many of them a process sees that asks the system: more, where a quota holds."""
+    machine: str = ""
+    """The same for members whose nodes share a machine, and so its CPUs."""
 
     @property
     def name(self) -> str:
@@ -128,6 +134,8 @@ class Contract:
     ports_stay_held = False
     """Whether the framework can listen on a port that the worker still holds (it sets SO_REUSEADDR
     or SO_REUSEPORT). If so, nobody else is ever given the port while the attempt lives."""
+    threads: Tuple[str, ...] = ()
+    """Variables of this framework alone that take a number of threads (`contracts/threads.py`)."""
     needs_first_node = True
     """Of a gang that goes on without those it loses: whether the node of rank 0 holds something
     that the others cannot do without."""
@@ -168,6 +176,10 @@ class Contract:
 
     def ranks_started_by_worker(self, member: Member) -> int:
         """How many processes the worker starts for a member: its ranks, or one launcher."""
+        return member.nproc
+
+    def sharers_of_cpus(self, member: Member) -> int:
+        """How many processes compute on a member's CPUs; a launcher's own ranks count too."""
         return member.nproc
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:

@@ -26,6 +26,7 @@ class JaxContract(Contract):
     name = "jax"
     roles = ("worker",)
     ports_stay_held = True
+    threads = ("PJRT_NPROC",)  # the size of XLA's pool of threads on the CPU
 
     def reserved(self) -> FrozenSet[str]:
         return _VARIABLES

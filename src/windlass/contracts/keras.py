@@ -32,6 +32,7 @@ class KerasContract(Contract):
     name = "keras"
     roles = ("chief", "worker")
     ports_stay_held = PyTorchContract.ports_stay_held and JaxContract.ports_stay_held
+    threads = (*tensorflow.THREADS, *JaxContract.threads)
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
         found = tensorflow.role_problems(self, counts)

@@ -10,8 +10,8 @@ from functools import lru_cache
 from importlib import import_module, metadata
 from typing import Any, Dict, FrozenSet, Iterable, List, Tuple, cast
 
-from windlass.contracts import neutral
-from windlass.contracts.base import Contract, Gang, places
+from windlass.contracts import neutral, threads
+from windlass.contracts.base import Contract, Gang, RankPlace, places
 
 GROUP = "windlass.frameworks"
 
@@ -94,7 +94,7 @@ def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
         for place in places(found, gang, member):
             told: Dict[str, Any] = {
                 "rank": place.rank,
-                "env": {**neutral.environment(gang, place), **found.environment(gang, place)},
+                "env": environment(found, gang, place),
                 "files": {**neutral_files, **found.files(gang, place)},
             }
             prefix, stand_in = found.prefix(gang, place), found.stand_in(gang, place)
@@ -107,6 +107,15 @@ def rendezvous(framework: str, gang: Gang) -> Dict[str, Dict[str, Any]]:
             {"role": member.role, "index": member.index, "gpus": found.gpus, "ranks": ranks}
         )
     return answers
+
+
+def environment(found: Contract, gang: Gang, place: RankPlace) -> Dict[str, str]:
+    """All that one process is told; what its framework says wins."""
+    return {
+        **neutral.environment(gang, place),
+        **threads.environment(found, gang, place),
+        **found.environment(gang, place),
+    }
 
 
 @lru_cache(maxsize=1)

@@ -1,27 +1,14 @@
 """scikit-learn and joblib: a plain command that keeps to the CPUs it was given.
 
-joblib, OpenMP and the BLAS libraries each count the machine's cores and start a thread for every
-one. Where the job asks for CPUs, they are told how many are theirs; a job may set its own.
+joblib counts the machine's cores as OpenMP and BLAS do (`contracts/threads.py`), and starts a
+process for every one.
 """
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet
-
-from windlass.contracts.base import Contract, Gang, RankPlace
-
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+from windlass.contracts.base import Contract
 
 
 class SklearnContract(Contract):
     name = "sklearn"
-
-    def settings(self) -> FrozenSet[str]:
-        return frozenset(THREADS)
-
-    def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
-        member = place.member
-        if not member.cpus:
-            return {}
-        share = max(1, int(member.cpus / member.nproc))
-        return {name: str(share) for name in THREADS}
+    threads = ("LOKY_MAX_CPU_COUNT",)

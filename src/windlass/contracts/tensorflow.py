@@ -34,12 +34,14 @@ RESERVED = frozenset(
     " TF_GRPC_REUSE_PORT".split()
 )
 SETTINGS = frozenset({"TF_FORCE_GPU_ALLOW_GROWTH"})
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 class TensorFlowContract(Contract):
     name = "tensorflow"
     roles = ROLES
     ports_stay_held = True  # by TF_GRPC_REUSE_PORT
+    threads = THREADS
 
     def problems(self, counts: Mapping[str, int]) -> List[str]:
         found = role_problems(self, counts)
@@ -63,6 +65,9 @@ class TensorFlowContract(Contract):
         if member.role != "worker" or member.nproc == member.gpus:
             return 1
         return member.nproc
+
+    def sharers_of_cpus(self, member: Member) -> int:
+        return self.ranks_started_by_worker(member)
 
     def environment(self, gang: Gang, place: RankPlace) -> Dict[str, str]:
         return {

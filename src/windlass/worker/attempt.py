@@ -17,6 +17,7 @@ from windlass.worker import (
     bundle,
     cgroups,
     checkpoints,
+    cpus,
     debug,
     ending,
     handed,
@@ -235,6 +236,7 @@ class Attempt:
             "isolation": {
                 **self._isolation.report(bool(self._spawner.mark)),
                 "ifname": launch.ifname,
+                **cpus.look(),
             },
         }
         if launch.resume and launch.checkpoint_dir and not launch.mirror:

@@ -104,6 +104,7 @@ class Cgroups:
                 made = _make_group(os.path.join(one[controller], name), launch.members)
                 if made:
                     self.version1[controller] = made
+        self._weigh(sum(map(_cpus_milli, launch.members)))
         for member in launch.members:
             self._limit(member, launch.max_processes)
             if "devices" in self.version1:
@@ -115,6 +116,16 @@ class Cgroups:
             for each in devices.allowed(granted):
                 _write(os.path.join(path, "devices.allow"), devices.rule(each))
 
+    def _weigh(self, cpus_milli: int) -> None:
+        """The whole attempt against all else on the machine: a share, not a ceiling, so what
+        nobody else wants is free to use. A group that is told nothing weighs as one process does,
+        however many are in it: on a busy machine two ranks then got half of what they would get
+        outside of it."""
+        if self.version2:
+            _write(os.path.join(self.version2, "cpu.weight"), _weight(cpus_milli))
+        if "cpu" in self.version1:
+            _write(os.path.join(self.version1["cpu"], "cpu.shares"), _shares(cpus_milli))
+
     def _limit(self, member: Member, max_processes: int) -> None:
         if self.version2:
             path = os.path.join(self.version2, member.name)
@@ -122,8 +133,7 @@ class Cgroups:
                 _write(os.path.join(path, "memory.max"), str(member.memory_bytes))
                 _write(os.path.join(path, "memory.swap.max"), "0")
             _write(os.path.join(path, "pids.max"), str(max_processes))
-            if member.cpus_milli:
-                _write(os.path.join(path, "cpu.weight"), str(_weight(member.cpus_milli)))
+            _write(os.path.join(path, "cpu.weight"), _weight(_cpus_milli(member)))
         if "memory" in self.version1 and member.memory_bytes:
             path = os.path.join(self.version1["memory"], member.name)
             _write(os.path.join(path, "memory.limit_in_bytes"), str(member.memory_bytes))
@@ -132,12 +142,9 @@ class Cgroups:
             _write(
                 os.path.join(self.version1["pids"], member.name, "pids.max"), str(max_processes)
             )
-        if "cpu" in self.version1 and member.cpus_milli:
-            # A share, not a ceiling: what nobody else wants is free to use.
-            _write(
-                os.path.join(self.version1["cpu"], member.name, "cpu.shares"),
-                str(max(2, member.cpus_milli * 1024 // 1000)),
-            )
+        if "cpu" in self.version1:
+            path = os.path.join(self.version1["cpu"], member.name, "cpu.shares")
+            _write(path, _shares(_cpus_milli(member)))
 
 
 def own_groups() -> Tuple[Optional[str], Dict[str, str]]:
@@ -279,8 +286,17 @@ def _any_child_has(path: str, file: str) -> bool:
         return False
 
 
-def _weight(cpus_milli: int) -> int:
-    return max(1, min(10000, cpus_milli // 10))
+def _cpus_milli(member: Member) -> int:
+    """What a member weighs: the CPUs it asks for, else one for each rank."""
+    return member.cpus_milli or 1000 * member.nproc
+
+
+def _weight(cpus_milli: int) -> str:
+    return str(max(1, min(10000, cpus_milli // 10)))
+
+
+def _shares(cpus_milli: int) -> str:
+    return str(max(2, min(262_144, cpus_milli * 1024 // 1000)))
 
 
 def _plain(name: str) -> str:

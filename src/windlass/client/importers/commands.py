@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from windlass.client.importers.base import Report
+from windlass.contracts import launchers
 from windlass.contracts.pytorch import is_launcher
 
 _REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_.-][A-Za-z0-9_.-]*)\))")
-_SET_BY_US = {
-    "nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "rdzv-backend",
-    "rdzv-endpoint", "rdzv-id", "rdzv-conf", "local-addr", "standalone",
-}  # fmt: skip
-_NO_VALUE = {"standalone", "no-python", "run-path", "use-env", "module", "monitor", "signals"}
 SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
 
 
@@ -46,32 +42,19 @@ class Launch:
 def launch(words: Sequence[str], where: str, report: Report) -> Launch:
     """torchrun's flags that say where it stands are left out: Windlass sets them (PET_…), and a
     flag would win over that."""
-    if not is_launcher(words):
-        return Launch(tuple(words))
-    start = 1
-    if words[0].rsplit("/", 1)[-1] != "torchrun":
-        start = list(words).index("-m") + 2
-    kept, nproc = list(words[:start]), None
-    at = start
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--"):
-        word = words[at]
-        name, equals, value = word.lstrip("-").partition("=")
-        name = name.replace("_", "-")
-        length = 1 if equals or name in _NO_VALUE else 2
-        if length == 2:
-            value = words[at + 1] if at + 1 < len(words) else ""
-        if not word.startswith("--") or name not in _SET_BY_US:
-            kept += words[at : at + length]
-        elif name == "nproc-per-node" and value.isdecimal() and 1 <= len(value) <= 4:
-            nproc = int(value) or None
-            report.mapped(where, word, f"nproc: {value}")
-        elif name == "nproc-per-node" and value not in ("gpu", "auto"):
-            report.by_hand(where, f"--{name} {value}", "say how many as `nproc` of the role")
+    found = launchers.taken(words)
+    for flag in found.taken:
+        if flag.name != "nproc-per-node":
+            report.dropped(where, flag.shown, "Windlass tells torchrun where it stands")
+        elif launchers.unclear(flag):
+            report.by_hand(
+                where, f"--{flag.name} {flag.value}", "say how many as `nproc` of the role"
+            )
+        elif found.nproc:
+            report.mapped(where, flag.typed, f"nproc: {found.nproc}")
         else:
-            shown = " ".join(words[at : at + length])
-            report.dropped(where, shown, "Windlass tells torchrun where it stands")
-        at += length
-    return Launch(tuple([*kept, *words[at:]]), True, nproc)
+            report.dropped(where, flag.shown, "Windlass tells torchrun where it stands")
+    return Launch(found.words, is_launcher(words), found.nproc)
 
 
 def look_at(words: Sequence[str], where: str, report: Report) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from windlass.contracts import registry
+from windlass.contracts import launchers, registry
 from windlass.contracts.base import ROLE_ORDER, Contract, Gang, Member
 from windlass.core.jobs import JobSpec
 from windlass.server.jobs import losses
@@ -27,7 +27,11 @@ def counts(spec: JobSpec) -> dict[str, int]:
 
 def command_problems(framework: str, spec: JobSpec) -> list[str]:
     commands = {name: spec.command(name) for name in spec.roles}
-    return contract(framework).command_problems(counts(spec), commands)
+    sizes = counts(spec)
+    return [
+        *contract(framework).command_problems(sizes, commands),
+        *launchers.problems(sum(sizes.values()), list(commands.values())),
+    ]
 
 
 def loss_problems(framework: str, spec: JobSpec) -> list[str]:
@@ -133,6 +137,10 @@ def rendezvous(
                 ifname=(worker["isolation"] or {}).get("ifname"),
                 cpus=role.cpus,
                 service_port=registered.get("service_port") or 0,
+                node_cpus=_amount(worker, "cpus"),
+                node_cores=int(_amount(worker, "cores")),
+                # Pods of one machine have addresses, and quotas, of their own; fake nodes do not.
+                machine=f"{worker['boot_id']} {worker['host']}",
             )
         )
     gang = Gang(
@@ -148,6 +156,12 @@ def rendezvous(
         goes_on=spec.on_member_loss == "continue",
     )
     return registry.rendezvous(job["framework"], gang)
+
+
+def _amount(worker: Row, name: str) -> float:
+    """A number of the node's own report; 0 where it has none."""
+    found = (worker["isolation"] or {}).get(name)
+    return float(found) if isinstance(found, int | float) and 0 < found < 1e6 else 0.0
 
 
 def _processes(job: Row, spec: JobSpec, name: str) -> int:
