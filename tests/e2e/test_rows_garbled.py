@@ -102,8 +102,8 @@ def test_jobs_with_garbled_rows_fail_alone_and_all_others_go_on(
 def test_health_is_not_ok_while_scheduling_is_dead(town: tuple[Platform, Rows]) -> None:
     """The table that admit reads its queues from is away: no object's fault, so all stands."""
     platform, rows = town
-    rows.change("ALTER TABLE queues RENAME TO queues_away")
     platform.kill()
+    rows.change("ALTER TABLE queues RENAME TO queues_away")
     platform.start()
     found = wait_for(lambda: None if _health(platform)["ok"] else _health(platform))
     assert found["alive"] is True and found["ready"] is False
