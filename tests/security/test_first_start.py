@@ -32,6 +32,7 @@ from docs.writers.api import routes
 
 OPEN = {
     "GET /api/v1/health",
+    "GET /api/v1/health/ready",
     "GET /api/v1/openapi.json",
     "GET /api/v1/login",
     "POST /api/v1/login",

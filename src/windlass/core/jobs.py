@@ -660,8 +660,8 @@ class Origin(Strict):
 
 
 class JobDetail(JobView):
-    spec: JobSpec | None
-    """None: what is kept of it cannot be read."""
+    spec: JobSpec
+    """Of nothing but defaults where what is kept of it cannot be read."""
     unreadable: str = ""
     """What of it cannot be read, and why; empty: all can."""
     attempts: tuple[AttemptView, ...] = ()

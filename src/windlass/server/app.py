@@ -178,7 +178,7 @@ async def _wired(
     clock = SystemClock(await store.read(leases.database_now_ms))
     troubles = Troubles(clock)
     await stepped.follow(store, settings.home, clock.now_ms())
-    hub, feed = Hub(), Feed(store)
+    hub, feed = Hub(), Feed(store, troubles=troubles)
     sealer = sealing.load(settings.home / "kek")
     attempt_tokens = tokens.AttemptTokens(sealer)
     access = Access(store, sealer, tokens.finder(store))
@@ -219,7 +219,7 @@ async def _wired(
 
     engines = Fleet(
         local, store, clock, settings.home, worker_command, settings.url,
-        offers=settings.loops, changed=lambda: poke("admit"),
+        offers=settings.loops, changed=lambda: poke("admit"), troubles=troubles,
     )  # fmt: skip
     reconcile = Reconcile(
         store, clock, engines, guard=leadership.guard,
@@ -257,9 +257,9 @@ async def _wired(
     parts = Parts(
         settings, store, tracking, clock, hub, feed, access, attempt_tokens, blobs, engines,
         Fits(node_service.ReadyNodes(store)), admit, reconcile, clock.now_ms(),
-        Chain(store, settings.home), Refusals(store),
+        Chain(store, settings.home, troubles), Refusals(store, troubles=troubles),
         Cleaning(store, tracking, clock, settings.checkpoints_of, troubles), sessions, studies,
-        Pulse(store, tracking), shelf, troubles, leadership,
+        Pulse(store, tracking, troubles=troubles), shelf, troubles, leadership,
     )  # fmt: skip
     await first_key(settings, access)
     await walls.check(store)

@@ -41,6 +41,7 @@ from windlass.server.events.tables import events
 from windlass.server.store.base import Store
 from windlass.server.store.hints import touch
 from windlass.server.store.prepared import Prepared
+from windlass.server.troubles import TURN, Troubles
 
 Event = Row[Any]
 T = TypeVar("T")
@@ -189,8 +190,16 @@ class Follower:
 class Feed:
     """The tail of one server. `start` it on the loop where it is followed."""
 
-    def __init__(self, store: Store, *, poll_seconds: float = 0.25, buffer: int = 1000) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        poll_seconds: float = 0.25,
+        buffer: int = 1000,
+        troubles: Troubles | None = None,
+    ) -> None:
         self._store = store
+        self._handling = (troubles or Troubles()).of("feed")
         self._buffer = buffer
         # One process owns an SQLite file, so every commit comes with a hint: no timer there.
         self._poll_seconds = None if store.dialect == "sqlite" else poll_seconds
@@ -290,13 +299,14 @@ class Feed:
                 while await self._turn():
                     pass
                 delay = 0.1
+                self._handling.well(TURN)
                 await self._wait(self._poll_seconds)
             except Unavailable as error:
                 log.info("the feed waits for the database: %s", error)
                 await asyncio.sleep(delay)
                 delay = min(2.0, delay * 2)
-            except Exception:
-                log.exception("the feed goes on after an error")
+            except Exception as error:
+                self._handling.waits(TURN, error)
                 await asyncio.sleep(delay)
                 delay = min(2.0, delay * 2)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from windlass.core.errors import Fenced, Unavailable, UnlawfulMove, WindlassError
 from windlass.core.explain import one_line
-from windlass.server.clock import Clock, stamp
+from windlass.server.clock import Clock, SystemClock, stamp
 
 log = logging.getLogger("windlass.troubles")
 
@@ -44,8 +44,8 @@ class Trouble:
 
 
 class Troubles:
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._known: dict[tuple[str, str], Trouble] = {}
         self._turning: dict[str, int] = {}
 

@@ -200,7 +200,7 @@ def test_lists_and_show_tell_what_can_be_told(ground: Ground) -> None:
     ground.garble(bad, GARBLED[0])
     row = ground.tenancy.read(lambda conn: service.find(conn, who, bad))
     detail = views.job_detail(row, [])
-    assert detail.spec is None and "spec cannot be read" in detail.unreadable
+    assert detail.spec.run == () and "spec cannot be read" in detail.unreadable
     assert detail.model_dump(mode="json")["command"] == ""
 
     class Line:

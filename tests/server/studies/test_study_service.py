@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select, text, update
 
 from windlass.core.access import CallerKind, OrgRole, Principal
 from windlass.core.errors import Conflict, Forbidden, InvalidInput, KeyReused, NotFound
@@ -361,3 +361,29 @@ def test_whoever_looked_before_a_change_writes_nothing(scene: Scene) -> None:
             lambda conn: writing.change(conn, made, [], [], 0, checkpoints_of=Path, reason="late")
         )
     assert scene.row("race")["reason"] == ""
+
+
+@pytest.mark.parametrize("what", ["its spec", "a trial"])
+def test_a_study_that_cannot_be_read_stops_alone_and_fails_with_the_reason(
+    scene: Scene, what: str
+) -> None:
+    scene.create(name="bad", trials=3, parallel=2)
+    scene.turn()
+    first, second = scene.trials("bad")
+    garbled = text("UPDATE studies SET spec = '{\"kind' WHERE name = 'bad'")
+    if what == "a trial":
+        garbled = text("UPDATE trials SET \"values\" = '7]' WHERE number = 0")
+    scene.tenancy.write(lambda conn: conn.execute(garbled) and None)
+    scene.create(name="good", trials=3, parallel=2)
+    scene.turn()
+    assert len(scene.trials("good")) == 2
+    assert scene.row("bad")["state"] == "stopping"
+    assert [scene.job(trial)["wish"] for trial in (first, second)] == ["cancel", "cancel"]
+    listed = views.study_view(scene.row("bad"), {})
+    assert "not JSON" in listed.reason or "cannot be read" in listed.reason
+    for trial in (first, second):
+        scene.becomes(trial, "cancelled")
+    scene.turn(3)
+    assert scene.row("bad")["state"] == "failed"
+    assert any(words in scene.row("bad")["reason"] for words in ("not JSON", "cannot be read"))
+    assert scene.row("good")["state"] == "running"

@@ -25,6 +25,7 @@ from windlass.server.artifacts.owners import Owner
 from windlass.server.artifacts.service import File
 from windlass.server.jobs.tables import attempts, jobs
 from windlass.server.parts import Parts
+from windlass.server.reading import or_else
 from windlass.server.runs import caps
 
 _BLOCK = 2**20
@@ -140,7 +141,7 @@ def _folders(conn: Connection, home: Path, job_id: str) -> list[Path] | None:
     ).first()
     if newest is None:
         return []
-    nodes = dict.fromkeys(placed["node"] for placed in newest.placement)
+    nodes = dict.fromkeys(placed["node"] for placed in or_else(newest.placement, ()))
     return [home / "attempts" / newest.id / node / "out" for node in nodes]
 
 

@@ -28,6 +28,7 @@ from windlass.server.audit import record
 from windlass.server.audit.tables import audit
 from windlass.server.private import write_private
 from windlass.server.store.base import Store
+from windlass.server.troubles import TURN, Troubles
 
 log = logging.getLogger("windlass.audit")
 
@@ -134,8 +135,9 @@ class Note:
 class Chain:
     """The chain's keeper in one server. `start` it on the loop."""
 
-    def __init__(self, store: Store, home: Path) -> None:
+    def __init__(self, store: Store, home: Path, troubles: Troubles | None = None) -> None:
         self._store = store
+        self._handling = (troubles or Troubles()).of("audit chain")
         self.note = Note(home / "audit-heads.json")
         self._stirred = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -207,6 +209,8 @@ class Chain:
             except Unavailable as error:
                 log.info("the audit log's chain waits for the database: %s", error)
                 await asyncio.sleep(1)
-            except Exception:
-                log.exception("the audit log's chain goes on after an error")
+            except Exception as error:
+                self._handling.waits(TURN, error)
                 await asyncio.sleep(1)
+            else:
+                self._handling.well(TURN)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,8 +32,7 @@ from windlass.server.audit import record
 from windlass.server.audit.naming import action_of, source_of
 from windlass.server.audit.record import Entry
 from windlass.server.store.base import Store
-
-log = logging.getLogger("windlass.audit")
+from windlass.server.troubles import TURN, Troubles
 
 WINDOW_SECONDS = 60.0
 DIFFERENT = 60
@@ -49,9 +47,14 @@ class Refusals:
     """Counts and writes. `note` is called on the event loop, and never waits."""
 
     def __init__(
-        self, store: Store, seconds: Callable[[], float] = time.monotonic, room: int = DIFFERENT
+        self,
+        store: Store,
+        seconds: Callable[[], float] = time.monotonic,
+        room: int = DIFFERENT,
+        troubles: Troubles | None = None,
     ) -> None:
         self._store = store
+        self._handling = (troubles or Troubles()).of("refusals")
         self._seconds = seconds
         self._room = room
         self._counts: dict[tuple[str, ...], tuple[Entry, int]] = {}
@@ -122,10 +125,12 @@ class Refusals:
                 await self._write()
             except Exception as error:
                 # Kept for the next turn; the outbox is bounded as the counts are.
-                log.warning("refusals are not in the audit log yet: %s", error)
+                self._handling.waits(TURN, error)
                 del self._outbox[: -4 * self._room]
                 await asyncio.sleep(1)
                 self._wake.set()
+            else:
+                self._handling.well(TURN)
 
     async def _write(self) -> None:
         entries = list(self._outbox)

@@ -23,6 +23,7 @@ from windlass.server.clock import Clock
 from windlass.server.engines import service
 from windlass.server.nodes import service as node_service
 from windlass.server.store.base import Store
+from windlass.server.troubles import TURN, Troubles
 
 log = logging.getLogger("windlass.server.engines")
 _AGAIN_SECONDS = 15.0
@@ -56,7 +57,9 @@ class Fleet(Mapping[str, Engine]):
         *,
         offers: bool = True,
         changed: Callable[[], None] = lambda: None,
+        troubles: Troubles | None = None,
     ) -> None:
+        self._handling = (troubles or Troubles(clock)).of("engines")
         self._engines: dict[str, Engine] = {local.name: local}
         self._rows: dict[str, dict[str, Any]] = {}
         self.reasons: dict[str, str] = {}
@@ -106,9 +109,10 @@ class Fleet(Mapping[str, Engine]):
             if name == LOCAL:
                 raise
             self.reasons[name] = str(err) or type(err).__name__
-            log.warning("engine %s: %s", name, self.reasons[name])
+            self._handling.waits(f"engine {name}", err)
             return
         self.reasons.pop(name, None)
+        self._handling.well(f"engine {name}")
         now = self._clock.now_ms()
 
         def write(conn: Connection) -> bool:
@@ -147,7 +151,7 @@ class Fleet(Mapping[str, Engine]):
                 await self._start_one(name, engine)
             except WindlassError as err:
                 self.reasons[name] = str(err)
-                log.error("engine %s cannot be used: %s", name, err)
+                self._handling.waits(f"engine {name}", err)
                 continue
             self._engines[name] = engine
             self._rows[name] = row
@@ -162,7 +166,9 @@ class Fleet(Mapping[str, Engine]):
                     if self._offers and name in self._engines:
                         await self._offer(name, self._engines[name])
             except Exception as err:
-                log.warning("engines put off: %s", err)
+                self._handling.waits(TURN, err)
+            else:
+                self._handling.well(TURN)
             try:
                 async with asyncio.timeout(_AGAIN_SECONDS if self.reasons else None):
                     await self._stale.wait()

@@ -105,6 +105,7 @@ class Admit:
         self._ttl_ms = ttl_ms
         self._base = base or Rules()
         self._handling = (troubles or Troubles(clock)).of("admit")
+        self._unreadable: dict[str, Unreadable] = {}  # nodes and quotas
         self._core: Core | None = None
         self._events: list[Event] = []
         self._cursor = 0
@@ -159,6 +160,8 @@ class Admit:
         if self._core is None or now < self._checked_ms + _CHECK_MS:
             return
         self._checked_ms = now
+        for name, err in self._unreadable.items():
+            self._handling.waits(name, err)
         if (wrong := drift(self._core)) is not None:
             log.error("the scheduler's books do not add up, they are made anew: %s", wrong)
             self._core = None
@@ -280,10 +283,15 @@ class Admit:
             await self._follow()
 
     def _rules(self, conn: Connection) -> Rules:
-        def unreadable(name: str, err: Unreadable) -> None:
-            self._handling.waits(f"quota of {name}", err)
-
-        return rules(conn, self._base, unreadable)
+        found: dict[str, Unreadable] = {}
+        told = rules(conn, self._base, found.__setitem__)
+        gone = [name for name in self._unreadable if name.startswith("quota ")]
+        for name in gone:
+            if name.removeprefix("quota of ") not in found:
+                self._tell_of(name, None)
+        for name, err in found.items():
+            self._tell_of(f"quota of {name}", err)
+        return told
 
     async def _hear(self) -> None:
         """Bring the core up to what was committed since. The events say which jobs to look at;
@@ -347,7 +355,7 @@ class Admit:
                 try:
                     node = as_model(Node, row["offer"], "offer")
                 except Unreadable as err:  # nothing starts there until its engine offers it anew
-                    self._handling.waits(told, err)
+                    self._tell_of(told, err)
                     self._events.append(NodeDown(row["name"]))
                     continue
                 self._gpu_ids[node.name] = node.gpu_ids
@@ -355,7 +363,16 @@ class Admit:
                 self._events.append(NodeUp(asking.offer_of(node)))
             else:
                 self._events.append(NodeDown(row["name"]))
-            self._handling.well(told)
+            self._tell_of(told, None)
+
+    def _tell_of(self, name: str, err: Unreadable | None) -> None:
+        """Of a node or a quota, which nobody tries again: told of until it is another."""
+        if err is None:
+            self._unreadable.pop(name, None)
+            self._handling.well(name)
+        else:
+            self._unreadable[name] = err
+            self._handling.waits(name, err)
 
     async def _settle(self, rows: Sequence[Row]) -> None:
         """Make the core agree with jobs' rows, and carry out the wishes on waiting jobs."""
@@ -395,18 +412,21 @@ class Admit:
             self._events.append(Withdraw(job_id))
             try:
                 await self._write(waiting.set_aside, job_id, err.message)
-            except (NotFound, Conflict):
-                self._later(job_id, _AGAIN_MS)
+            except (Fenced, Unavailable):
+                raise
+            except Exception as failed:
+                self._put_off(job_id, failed)
             self._started(job_id)  # one that runs is reconcile's
         except Exception as err:
             self._events.append(Withdraw(job_id))
-            again = isinstance(err, Conflict) and not isinstance(err, UnlawfulMove)
-            self._later(job_id, _AGAIN_MS if again else self._handling.failed(job_id, err))
+            self._put_off(job_id, err)
         else:
             self._handling.well(job_id)
 
-    def _later(self, job_id: str, wait_ms: int) -> None:
-        """It is looked at again then."""
+    def _put_off(self, job_id: str, err: Exception) -> None:
+        """It is looked at again: soon where somebody else only wrote meanwhile."""
+        again = isinstance(err, Conflict) and not isinstance(err, UnlawfulMove)
+        wait_ms = _AGAIN_MS if again else self._handling.failed(job_id, err)
         heapq.heappush(self._due, (self._clock.now_ms() + wait_ms, job_id))
 
     async def _agree(self, row: Row) -> None:
@@ -464,7 +484,6 @@ class Admit:
 
     def _restore(self, row: Row, held: Row) -> None:
         """Raises Unreadable without its placement; what it holds is then not known."""
-        self._fences[row["id"]] = held["number"]
         leaving = row["wish"] == "preempt"
         placement = placement_of(held)
         try:
@@ -481,6 +500,7 @@ class Admit:
                 resized_ms=row["resized_ms"],
             )
         )
+        self._fences[row["id"]] = held["number"]  # last: what failed before is tried again
 
     def _release(self, job_id: str) -> None:
         """What it holds is free."""

@@ -19,7 +19,7 @@ from windlass.server.access.lasting import while_allowed
 from windlass.server.clock import stamp
 from windlass.server.http.openapi import EVENT_STREAM, answers
 from windlass.server.http.query import QueryCursor, QueryLine, WholeNumber, moment
-from windlass.server.jobs import service
+from windlass.server.jobs import service, views
 from windlass.server.jobs.routes import JobRef, Read
 from windlass.server.jobs.stream import follow_job, parse_cursor
 from windlass.server.logs import reader
@@ -92,7 +92,7 @@ async def logs(
         raise InvalidInput(f"attempt: there is no attempt {attempt}; there are {len(attempts)}")
     folders = []
     for each in chosen:
-        for node in sorted({placed["node"] for placed in each["placement"]}):
+        for node in views.nodes_of(each):
             folders.append(parts.settings.logs_of(each["id"], node))
             await parts.shelf.bring(storage.logs_of(each["id"], node), folders[-1])
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, delete, insert, select, update
 
 from windlass.core.access import Principal
-from windlass.core.errors import Fenced, InvalidInput
+from windlass.core.errors import Fenced, InvalidInput, Unreadable
 from windlass.core.reports import (
     Beat,
     CheckpointNote,
@@ -162,8 +162,10 @@ def keep_record(
     """A node's exit record. Where the others go on without it, that is told."""
     node = str(record["node"])
     if orders.keep_record(conn, attempt["id"], node, record):
-        spec = spec_of(job)
-        words = losses.node_lost(spec, attempt, node, record)
+        try:
+            words = losses.node_lost(spec_of(job), attempt, node, record)
+        except Unreadable:
+            return  # reconcile sets the job aside; that this part of it has ended stands
         if words is not None:
             moves.note(
                 conn, moves.load(conn, job["id"]), "rank-lost", reason=words, now_ms=now_ms,

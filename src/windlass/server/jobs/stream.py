@@ -269,7 +269,7 @@ class _Pump:
                     pass
             offsets = self._offsets if attempt["number"] == self._attempt else {}
             self._attempt = attempt["number"]
-            nodes = sorted({placed["node"] for placed in attempt["placement"]})
+            nodes = views.nodes_of(attempt)
             folders = [self._parts.settings.logs_of(attempt["id"], node) for node in nodes]
             for node, folder in zip(nodes, folders, strict=True):
                 await self._parts.shelf.bring(storage.logs_of(attempt["id"], node), folder)

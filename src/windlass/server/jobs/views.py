@@ -84,7 +84,7 @@ def job_detail(
 ) -> JobDetail:
     """`ended`: how ranks of the newest attempt ended."""
     newest = attempts[-1]["id"] if attempts else None
-    spec, unreadable = None, ""
+    spec, unreadable = JobSpec.model_construct(), ""
     try:
         spec = spec_of(row)
         for attempt in attempts:

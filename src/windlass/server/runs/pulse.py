@@ -13,7 +13,6 @@ Nothing is done while nobody follows. Who is slow gets the newest of each run, n
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
@@ -28,8 +27,7 @@ from windlass.server.jobs.tables import attempts, jobs, workers
 from windlass.server.runs.tables import latest, runs
 from windlass.server.runs.thinning import spelled
 from windlass.server.store.base import Store
-
-log = logging.getLogger(__name__)
+from windlass.server.troubles import TURN, Troubles
 
 METRICS, SYSTEM = "metrics", "system"
 MOST_KEYS = 200
@@ -62,8 +60,16 @@ class _Follower:
 class Pulse:
     """`start` it on the loop where it is followed."""
 
-    def __init__(self, store: Store, tracking: Store, *, rest_seconds: float = 0.25) -> None:
+    def __init__(
+        self,
+        store: Store,
+        tracking: Store,
+        *,
+        rest_seconds: float = 0.25,
+        troubles: Troubles | None = None,
+    ) -> None:
         self._store = store
+        self._handling = (troubles or Troubles()).of("pulse")
         self._tracking = tracking
         self._rest_seconds = rest_seconds
         # One process owns an SQLite file, so nothing is logged without a hint.
@@ -136,8 +142,10 @@ class Pulse:
                 await self._turn()
             except Unavailable:
                 pass  # the next look finds what this one did not
-            except Exception:
-                log.exception("the pulse goes on after an error")
+            except Exception as error:
+                self._handling.waits(TURN, error)
+            else:
+                self._handling.well(TURN)
             await asyncio.sleep(self._rest_seconds)
 
     async def _turn(self) -> None:

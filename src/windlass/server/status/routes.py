@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 
 from windlass import __version__
@@ -89,12 +89,11 @@ async def health(call: Annotated[Call, Depends(require(Right.PUBLIC))], parts: W
 
 @router.get("/health/ready", response_model=Health, responses={503: {"model": Health}})
 async def ready(
-    call: Annotated[Call, Depends(require(Right.PUBLIC))], parts: Wired, response: Response
-) -> Health:
+    call: Annotated[Call, Depends(require(Right.PUBLIC))], parts: Wired
+) -> JSONResponse:
     """The same, with status 503 while it is not ready: for a load balancer; needs no key."""
     found = await _health(parts)
-    response.status_code = 200 if found.ready else 503
-    return found
+    return JSONResponse(found.model_dump(mode="json"), 200 if found.ready else 503)
 
 
 async def _health(parts: Parts) -> Health:
