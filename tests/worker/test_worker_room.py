@@ -91,9 +91,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.mark.parametrize("server", ["there", "away"])
-def test_an_end_on_a_full_disk_keeps_its_record(
-    disk: SmallDisk, lab: Lab, server: str
-) -> None:
+def test_an_end_on_a_full_disk_keeps_its_record(disk: SmallDisk, lab: Lab, server: str) -> None:
     code, gate = held(lab)
     worker = lab.worker(code + "print('x' * 3_000_000)\nraise SystemExit(7)").start()
     lab.plane.wait_for("started")

@@ -44,9 +44,7 @@ def record(conn: Connection, engine: str, offers: Sequence[Node], now_ms: int) -
             changed = True
             continue
         rebooted = row["offer"].get("boot_id") != content["boot_id"]
-        heals = row["state"] == "gone" or (
-            row["state"] in ("unhealthy", "paused") and rebooted
-        )
+        heals = row["state"] == "gone" or (row["state"] in ("unhealthy", "paused") and rebooted)
         if row["offer"] != content or heals:
             values: dict[str, Any] = {"offer": content, "seen_ms": now_ms}
             if heals:
@@ -72,9 +70,7 @@ def mark_unhealthy(conn: Connection, engine: str, name: str, why: str, now_ms: i
 def pause(conn: Connection, engine: str, name: str, why: str, now_ms: int) -> None:
     """Nothing more is placed there until there is room again (`nodes/room.py`)."""
     row = conn.execute(
-        select(nodes.c.state, nodes.c.reason).where(
-            nodes.c.engine == engine, nodes.c.name == name
-        )
+        select(nodes.c.state, nodes.c.reason).where(nodes.c.engine == engine, nodes.c.name == name)
     ).first()
     if row is None or row.state not in ("ready", "paused") or tuple(row) == ("paused", why):
         return
