@@ -130,12 +130,10 @@ def test_r_f13_a_full_log_disk_does_not_harm_a_running_job(
     late = platform.witness("exit", 0, retry={"times": 0, "backoff": "200ms"})
     time.sleep(2)  # more output than any buffer of ours takes
     assert all(len(platform.said(job)) == 1 for job in jobs), "they run on"
-    assert platform.client.jobs.get(late.id).state in ("queued", "starting", "held")
+    assert platform.client.jobs.get(late.id).state in ("queued", "starting")
     gate.touch()
     for job in jobs:
         over = platform.wait(job, seconds=40)
         assert (over.state, over.exit_code, over.attempt) == ("succeeded", 0, 1)
     attempts.empty()
-    if platform.client.jobs.get(late.id).state == "held":  # three nodes' fault in a row
-        platform.client.jobs.release(late.id)
     assert platform.wait(late, seconds=60).state == "succeeded", "it starts when it can"

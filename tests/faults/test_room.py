@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,3 +112,45 @@ def _states_of_nodes(platform: Platform) -> list[str]:
         found = [state for (state,) in database.execute(query)]
     database.close()
     return found
+
+
+_FILLS = """
+import os, sys, time
+ran, gate, code = sys.argv[1:]
+with open(ran, "a") as file:
+    file.write("ran\\n")
+print("began", flush=True)
+while not os.path.exists(gate):
+    time.sleep(0.02)
+try:
+    with open("ballast", "wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+except OSError:
+    pass
+print("x" * 300_000)
+sys.exit(int(code))
+"""
+
+
+def test_a_job_that_ends_while_the_disk_is_full_keeps_its_result_and_runs_once(
+    platform: Platform, disk: TightDisk
+) -> None:
+    for server, code, state in (("there", 0, "succeeded"), ("away", 0, "succeeded"),
+                                ("away", 9, "failed")):  # fmt: skip
+        gate, ran = platform.gate(f"{server}-{code}"), platform.home / f"ran-{server}-{code}"
+        words = [sys.executable, "-c", _FILLS, str(ran), str(gate), str(code)]
+        job = platform.submit(words, retry={"on": ["lost"], "times": 3})
+        platform.wait_state(job, "running")
+        (folder,) = platform.attempts(job)
+        if server == "away":
+            platform.kill()
+        gate.touch()
+        wait_for(lambda folder=folder: list(folder.glob("exit.json")), 30, "its record")
+        if server == "away":
+            platform.start()
+        over = platform.wait(job)
+        assert (over.state, over.exit_code, over.attempt) == (state, code, 1), over.reason
+        assert ran.read_text() == "ran\n"
+        (work,) = folder.rglob("ballast")
+        work.unlink()

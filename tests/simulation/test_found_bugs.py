@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 from windlass.core.errors import Conflict, Fenced
 from windlass.core.jobs import AttemptState, JobSpec, JobState, Outcome
 from windlass.core.resources import Node, Resources
-from windlass.engines.base import Seen, Sight
+from windlass.engines.base import LaunchFailed, Seen, Sight
 from windlass.server.clock import SystemClock
 from windlass.server.jobs import moves, policy, removal, service
 from windlass.server.jobs.admit import Admit
@@ -157,7 +157,7 @@ def test_an_attempt_whose_repeated_launch_fails_is_not_closed_without_proof() ->
     spec = JobSpec.model_validate({"run": ["true"]})
     job, attempt = {"id": "j"}, {"id": "a", "engine": "local"}
     at = Situation(job, attempt, [{"node": "n1"}], {}, spec, {}, 1)
-    asyncio.run(reconcile._refuse(at, "no more processes", transient=True))
+    asyncio.run(reconcile._refuse(at, LaunchFailed("no more processes")))
     assert engine.ends == 1
 
 

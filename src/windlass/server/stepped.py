@@ -2,8 +2,8 @@
 
 A running server reads the wall clock once (`clock.py`); a restarted one reads it anew. How far it
 was moved meanwhile tells the machine's own clock, which counts since boot: this server's start is
-written down by both, and the next one compares. Only what was to happen *after* a time moves along,
-a backoff or the end of a ttl; a date that somebody named (`begin`) means the wall clock.
+written down by both, and the next one compares. Only what was to happen *after* a time moves
+along, a backoff or the end of a ttl; a date that somebody named (`begin`) means the wall clock.
 
 Nobody can tell after a restart of the machine, nor on PostgreSQL, whose clock is everybody's.
 """
@@ -33,9 +33,8 @@ async def follow(store: Store, home: Path, now_ms: int) -> int:
     step = 0 if store.dialect != "sqlite" else since_the_last(home, now_ms)
     if step:
         ahead = "ahead" if step > 0 else "back"
-        log.warning(
-            "the wall clock was set %.0f s %s while no server ran", abs(step) / 1000, ahead
-        )
+        seconds = abs(step) / 1000
+        log.warning("the wall clock was set %.0f s %s while no server ran", seconds, ahead)
         await store.write(lambda conn: move(conn, step))
     return step
 

@@ -572,7 +572,7 @@ class Attempt:
         fenced = self._ending.reason.startswith("fenced")
         written = ending.tried(lambda: records.write(self._launch.directory, record))
         if not fenced:
-            self._say_goodbye(record)
+            ending.tried(lambda: self._say_goodbye(record))
         while not (written or fenced or self._reporter.told_of_end):
             time.sleep(ROOM_SECONDS)
             written = ending.tried(lambda: records.write(self._launch.directory, record))

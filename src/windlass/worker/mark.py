@@ -1,10 +1,10 @@
 """A mark on all that comes of an attempt's ranks, by which it is found when its worker is dead.
 
 A process can leave its group, its session and its parent, and can empty its environment: a daemon
-does all of that without meaning to hide. It inherits its limits all the same. That of real-time CPU
-(RLIMIT_RTTIME) bounds nothing at the numbers used here, a hundred thousand years; each attempt has
-a number of its own for it. Only who sets this very limit loses the mark, so it proves nothing about
-a process that means to hide; a PID namespace does (isolation level 1).
+does all of that without meaning to hide. It inherits its limits all the same. That of real-time
+CPU (RLIMIT_RTTIME) bounds nothing at the numbers used here, tens of thousands of years; each
+attempt has a number of its own for it. Only who sets this very limit loses the mark, so it proves
+nothing about a process that means to hide; a PID namespace does (isolation level 1).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """After a worker that died without a word: end what it left, and write the record it could not.
 
 Whatever still runs is found by cgroup, by process group and session of its ranks, and by the
-marks that every rank carries, in its environment and in a limit (`mark`). The caller holds the worker's lock.
+marks that every rank carries, in its environment and in a limit (`mark`). The caller holds the
+worker's lock.
 """
 
 from __future__ import annotations

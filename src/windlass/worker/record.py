@@ -1,7 +1,8 @@
 """The exit record: written once, whole, and still there after a power cut.
 
 Its blocks are reserved before anything of the job runs, in `exit.reserve`: it is written in place
-there, cut to its length and renamed, so that a disk which the job has filled takes it all the same.
+there, cut to its length and renamed, so that a disk which the job has filled takes it all the
+same.
 """
 
 from __future__ import annotations

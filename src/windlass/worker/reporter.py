@@ -95,7 +95,7 @@ class Reporter:
         try:
             self.start()
         except RuntimeError:  # there is no process left for a thread
-            self.started = False
+            self._run()
             return
         self._thread.join(seconds)
 

@@ -95,6 +95,7 @@ def test_links_and_pipes_in_the_place_of_files_are_not_followed(
     (tmp_path / "elsewhere").write_text(json.dumps({"attempt_id": place.attempt_id}))
     (place.path / "exit.json").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(place.path / "worker.json")
+    place.lock.unlink()
     os.mkfifo(place.lock)
     seen, evidence = see(place, 30)
     assert evidence.record is None and evidence.worker is None

@@ -77,7 +77,7 @@ def record(node: str, outcome: str = "succeeded", code: int = 0) -> dict[str, An
 
 def test_nothing_is_done_about_a_job_that_runs() -> None:
     assert decide(situation(workers=3), NOW) == []
-    assert next_due_ms(situation()) is None
+    assert next_due_ms(situation(), NOW) is None
 
 
 def test_a_fresh_attempt_is_launched_and_one_that_vanished_is_launched_again() -> None:
@@ -109,14 +109,14 @@ def test_who_sends_its_last_files_is_not_late_while_it_is_heard_of() -> None:
     late = NOW + GRACE + KILL_MARGIN_MS
     ended = {"ranks": [{"rank": 0, "exit": 0}], "beat_ms": late - 1}
     at = situation(job={"state": "stopping"}, attempt=ending, worker=ended)
-    assert decide(at, late) == [] and next_due_ms(at) == late - 1 + SILENT_MS
+    assert decide(at, late) == [] and next_due_ms(at, late) == late - 1 + SILENT_MS
     assert decide(at, late - 1 + SILENT_MS) == [Kill("n0")]
     always = {**ended, "beat_ms": late + 2 * DELIVER_LIMIT_MS}
     at = situation(job={"state": "stopping"}, attempt=ending, worker=always)
     assert decide(at, late + DELIVER_LIMIT_MS) == [Kill("n0")]
     running = {"ranks": [{"rank": 0, "exit": 0}, {"rank": 1}], "beat_ms": late - 1}
     at = situation(job={"state": "stopping"}, attempt=ending, worker=running)
-    assert decide(at, late) == [Kill("n0")] and next_due_ms(at) == late
+    assert decide(at, late) == [Kill("n0")] and next_due_ms(at, late) == late
     at_once = {**ending, "grace_ms": 0}
     at = situation(job={"state": "stopping"}, attempt=at_once, worker=ended)
     assert decide(at, NOW + KILL_MARGIN_MS) == [Kill("n0")]
@@ -145,7 +145,7 @@ def test_who_was_told_is_given_its_grace_then_killed_and_a_stop_now_cuts_it_shor
     }
     late = NOW + GRACE + KILL_MARGIN_MS
     at = situation(job={"state": "stopping", "wish": "cancel"}, attempt=ending)
-    assert decide(at, late - 1) == [] and next_due_ms(at) == late
+    assert decide(at, late - 1) == [] and next_due_ms(at, late - 1) == late
     assert decide(at, late) == [Kill("n0")]
     at = situation(job={"state": "stopping", "wish": "cancel", "wish_now": 1}, attempt=ending)
     [told] = decide(at, NOW + 1)
@@ -171,7 +171,7 @@ def test_the_failure_of_one_node_ends_the_others_and_is_judged_when_all_are_prov
 
 def test_a_time_limit_is_a_failure_with_grace() -> None:
     at = situation(attempt={"deadline_ms": NOW})
-    assert decide(at, NOW - 1) == [] and next_due_ms(at) == NOW
+    assert decide(at, NOW - 1) == [] and next_due_ms(at, NOW - 1) == NOW
     [told] = decide(at, NOW)
     assert isinstance(told, Tell)
     assert (told.outcome, told.grace_ms, told.stopping) == (Outcome.FAILED, GRACE, True)

@@ -152,3 +152,31 @@ def test_backoff_doubles_to_its_cap_with_jitter() -> None:
     delays = [after(killed(), job, failures=n, jitter=1.0).delay_ms for n in range(6)]
     assert delays == [1000, 2000, 4000, 8000, 10_000, 10_000]
     assert after(killed(), job, failures=2, jitter=0.0).delay_ms == 2000
+
+
+LACKS = "the node has run out of disk space: No space left on device"
+
+
+def test_a_node_without_room_is_the_nodes_trouble_whoever_else_failed_for_it() -> None:
+    lacking = record(node="b", outcome="lost", need="disk space") | {"reason": LACKS}
+    failed = record(rank(exit=1, traceback="ConnectionRefusedError"), outcome="failed")
+    verdict = judge(FINISH, [failed, lacking], Outcome.LOST, "node b lost its part of the gang")
+    assert (verdict.outcome, verdict.lost_nodes) == (Outcome.LOST, ())
+    assert verdict.needs == {"b": LACKS} and verdict.reason == f"not started on b: {LACKS}"
+    told = judge(FINISH, [lacking], Outcome.CANCELLED, "cancelled by ada")
+    assert told.outcome is Outcome.CANCELLED and not told.needs
+    assert judge(FINISH, [record(rank()), record(need="memory")], None, "", 1).needs == {}
+
+
+def test_a_node_without_room_costs_the_job_nothing_whatever_its_rules() -> None:
+    verdict = judge(FINISH, [record(outcome="lost", need="processes")], None, "")
+    job = spec(retry={"times": 0, "on": [], "never": ["lost"]})
+    counted = {"failures": 2, "stale_restarts": 2, "lost_nodes": ["x", "y"], "progressed": False}
+    then = after(verdict, job, **counted)
+    assert then.state is JobState.QUEUED and "counts as no try" in then.reason
+    assert (then.failures, then.stale_restarts, then.lost_nodes) == (2, 2, ["x", "y"])
+    assert not then.quarantine
+    # It may be its own code that there is no room for: it does not keep the node from others.
+    pauses = [after(verdict, job, lacked=lacked).delay_ms for lacked in range(12)]
+    assert pauses[:3] == [500, 1_000, 2_000] and pauses[-1] == 150_000
+    assert after(verdict, job, wish="cancel").state is JobState.CANCELLED

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -150,7 +151,7 @@ class LocalEngine:
             *(self._whole(self._launch_one(*place)) for place in places), return_exceptions=True
         )
         for result in tried:
-            if isinstance(result, (RuntimeError, MemoryError)) and (need := needs.of(result)):
+            if isinstance(result, (OSError, MemoryError)) and (need := needs.of(result)):
                 raise LaunchFailed(needs.sentence(need, result), need=need)
             if isinstance(result, BaseException):
                 raise result
@@ -180,7 +181,10 @@ class LocalEngine:
 
     async def lacks(self, node: str) -> str:
         """Of the whole machine, which its nodes share."""
-        return await self._in(self._quick, lambda: room.lacks(self._command, self._attempts))
+        try:
+            return await self._in(self._quick, lambda: room.lacks(self._command, self._attempts))
+        except OSError as err:
+            return needs.sentence(needs.of(err) or "room", err)
 
     async def forget(self, attempt_id: str) -> None:
         """Raises Conflict while anything of it may run."""
@@ -371,7 +375,13 @@ class LocalEngine:
         return task
 
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        try:
+            found = asyncio.get_running_loop().run_in_executor(pool, work)
+        except RuntimeError as err:
+            if not needs.of(err):
+                raise
+            raise OSError(errno.EAGAIN, str(err)) from err  # no process is left for a thread
+        return await found
 
 
 def _was_started(evidence: Evidence) -> bool:

@@ -1,4 +1,4 @@
-"""Whether this machine has what a start needs: looked at before each, tried where one has failed."""
+"""Whether this machine has what a start needs: a look before each, a try where one has failed."""
 
 from __future__ import annotations
 

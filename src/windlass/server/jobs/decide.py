@@ -221,9 +221,9 @@ def _elapsed(now: Situation, stamp_ms: int, now_ms: int) -> int:
 
 
 def _vouched(now: Situation, stamp_ms: int, now_ms: int) -> int:
-    return (
-        stamp_ms if now.began_ms <= stamp_ms <= now_ms else min(now.began_ms or stamp_ms, now_ms)
-    )
+    if now.began_ms <= stamp_ms <= now_ms:
+        return stamp_ms
+    return min(now.began_ms or stamp_ms, now_ms)
 
 
 def _late_ms(now: Situation, node: str, now_ms: int) -> int:

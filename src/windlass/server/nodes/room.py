@@ -1,8 +1,8 @@
 """Lets nodes that had run out of something take jobs again, as soon as there is room.
 
-A launch that failed for want of disk, inodes, descriptors, memory or processes has paused its node
-(`jobs/reconcile.py`). Here its engine tries what a start needs, again and again, each time a little
-later; an engine that cannot tell is believed to have room after each pause.
+A launch that failed for want of disk, inodes, descriptors, memory or processes has paused its
+node (`jobs/reconcile.py`). Here its engine tries what a start needs, again and again, each time a
+little later; an engine that cannot tell is believed to have room after each pause.
 """
 
 from __future__ import annotations

@@ -183,9 +183,7 @@ class Server:
 
         def write(conn: Connection) -> bool:
             reports.register(conn, _caller(who), body, now)
-            return (
-                reports.rendezvous(conn, _caller(who), who.node, self.clock.now_ms()) is not None
-            )
+            return reports.rendezvous(conn, _caller(who), who.node, now) is not None
 
         whole = bool(await self._keep("register", who, write))
         self.reconcile.hint(who.job_id)
