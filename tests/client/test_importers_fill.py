@@ -1,4 +1,4 @@
-"""What an importer cannot know is left to fill in: no file becomes a job that does nothing, well."""
+"""What an importer cannot know is left to fill in: no file becomes a job that does nothing."""
 
 from __future__ import annotations
 
