@@ -81,7 +81,7 @@ def test_run_with_json_prints_json_alone_and_the_newest_job_is_meant(
 
 
 def test_what_an_attempt_wrote_comes_before_the_word_that_it_is_over(one_gpu: Platform) -> None:
-    script = "import os, sys; print('try', os.environ['WINDLASS_ATTEMPT']); sys.exit(3)"
+    script = "import os, sys; print('try ' + os.environ['WINDLASS_ATTEMPT']); sys.exit(3)"
     job = one_gpu.submit(
         [sys.executable, "-c", script], retry={"times": 1, "on": ["exit:3"], "backoff": "1s"}
     )
@@ -91,7 +91,7 @@ def test_what_an_attempt_wrote_comes_before_the_word_that_it_is_over(one_gpu: Pl
             seen.append(message.json()["text"].strip())
         elif message.event == "event" and message.json()["kind"] == "moved":
             seen.append(message.json()["state"])
-    ends = [word for word in seen if word not in ("starting", "running")]
+    ends = [word for word in seen if word and word not in ("starting", "running")]
     assert ends == ["try 1", "queued", "try 2", "failed"]
 
 

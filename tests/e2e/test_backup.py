@@ -94,10 +94,11 @@ def test_a_restored_server_has_the_jobs_their_logs_and_files_and_runs_on(
         if job.name != "ran":
             assert [each["seq"] for each in events] == list(range(1, job.revision + 1))
     assert "trained 7" in restored.logs("trained")
+    # Lost is in its retry rules: it runs again, here.
+    wait_for(lambda: restored.client.jobs.get(running.id).attempt == 2)
     attempts = restored.client.jobs.get(running.id).data["attempts"]
     assert attempts[0]["outcome"] == "lost"
     assert "restored" in attempts[0]["reason"]
-    restored.wait_state(running, "running")  # lost is in its retry rules: it runs again, here
     restored.client.jobs.stop(running.id, now=True)
 
     again = restored.cli("rerun", "trained", "-q")

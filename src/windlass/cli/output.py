@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from windlass.cli import columns, exits
-from windlass.cli.columns import width
+from windlass.cli.columns import width as width
 
 STATE_COLOURS = {
     "held": "yellow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,6 +113,10 @@ def template(replica: Fields, preferred: str, framework: str | None) -> Containe
     return container(chosen, framework, "resources", grace)
 
 
+_PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|(?:ba)?sh|mpirun|mpiexec|torchrun|accelerate)")
+"""What a container's args may begin with and be a command by themselves."""
+
+
 def container(
     about: Fields, framework: str | None, resources: str, grace_seconds: int | None = None
 ) -> Container:
@@ -124,11 +129,12 @@ def container(
     if command or args:
         where = about.where("command" if command else "args")
         if args and not command:
-            report.fill_in(
-                about.where("args"), args,
-                "the image's own entry point comes before them and is not in the file",
-            )  # fmt: skip
-            command = [FILL_IN]
+            before = "the image's own entry point comes before them and is not in the file"
+            if _PROGRAM.fullmatch(args[0]):
+                report.by_hand(about.where("args"), args, f"{before}: put it in front of `run`")
+            else:
+                report.fill_in(about.where("args"), args, before)
+                command = [FILL_IN]
         known = {name: value for name, (_, value) in env.items()}
         words = [commands.fill(word, known)[0] for word in [*command, *args]]
         found = commands.launch(words, where, report)

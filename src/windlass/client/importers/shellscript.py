@@ -89,7 +89,7 @@ def needs_shell(words: Sequence[str]) -> bool:
 def unset(text: str, known: Collection[str]) -> list[str]:
     """What a shell would put nothing for: variables that neither the script nor Windlass sets,
     the script's own arguments, elements of arrays. Not those with a default (`${1:-x}`)."""
-    found = {}
+    found: dict[str, None] = {}
     for use in _EMPTY.finditer(text):
         name, element, after = (use[1] or use[4]).lstrip("!"), use[2], use[3] or ""
         if after.startswith((":-", "-", ":=", "=", ":?", "?")):

@@ -93,6 +93,10 @@ class JobRow(JobView):
     metrics: dict[str, Any] = {}
 
 
+WAITING_TOLD = 50
+"""Of so many jobs of a page it is said why they wait: each is a look at the scheduler's books."""
+
+
 class JobPage(Strict):
     items: tuple[JobRow, ...]
     next: str | None
@@ -180,10 +184,12 @@ async def listing(
     found = await table.page(
         parts.store, parts.tracking, call.principal, asked, parts.clock.now_ms()
     )
+    queued = [row["id"] for row in found.rows if row["state"] == JobState.QUEUED]
+    told = frozenset(queued[:WAITING_TOLD])
     page = JobPage.model_construct(
         items=tuple(
             JobRow.model_construct(
-                **(views.job_fields(row) | why_waits(parts, row)),
+                **(views.job_fields(row) | (why_waits(parts, row) if row["id"] in told else {})),
                 params=found.params.get(row["id"], {}),
                 metrics=found.metrics.get(row["id"], {}),
             )
