@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from windlass.cli import comparison, output
+from windlass.cli import columns, comparison, output
 from windlass.cli.comparison import Cell, Row, Side
 from windlass.cli.completion import complete_job
 from windlass.cli.session import Session, verb
@@ -112,10 +112,10 @@ def draw(sides: Sequence[Side], rows: Sequence[Row]) -> None:
     """For a terminal: names on the left, a column for each job, what is best marked."""
     cells = [[output.tame(_said(cell)) for cell in row.cells] for row in rows]
     names = [output.tame(row.name) for row in rows]
-    left = max(map(output.width, ["", *names]))
+    left = max(map(columns.width, ["", *names]))
     heads = [side.name for side in sides]
     widths = [
-        min(48, max([output.width(head), *(output.width(line[at]) for line in cells)]))
+        min(48, max([columns.width(head), *(columns.width(line[at]) for line in cells)]))
         for at, head in enumerate(heads)
     ]
     title = [output.pad(head, widths[at]) for at, head in enumerate(heads)]
@@ -127,7 +127,7 @@ def draw(sides: Sequence[Side], rows: Sequence[Row]) -> None:
         kind = row.kind
         texts = []
         for at, text in enumerate(line):
-            short = text if output.width(text) <= widths[at] else text[: widths[at] - 1] + "…"
+            short = text if columns.width(text) <= widths[at] else text[: widths[at] - 1] + "…"
             texts.append(_coloured(output.pad(short, widths[at]), row.cells[at], row.name))
         click.echo((output.pad(name, left) + "  " + "  ".join(texts)).rstrip())
 

@@ -361,7 +361,8 @@ async def _tend(parts: Parts) -> None:
     while True:
         await asyncio.sleep(60)
         turn += 1
-        due = {**chores, "old code": partial(_sweep, parts)} if turn % 60 == 0 else chores
+        hourly = {"old code": partial(_sweep, parts)} if turn % 60 == 0 else {}
+        due: dict[str, Callable[[], Awaitable[Any]]] = {**chores, **hourly}
         for name, chore in due.items():
             try:
                 await chore()
