@@ -38,6 +38,11 @@ WORDS = {
     "engine": "where it runs; absent: the scheduler chooses",
     "code.dir": "the folder that is sent; the CLI takes the current one",
     "code.ignore": "what is not sent, as in `.gitignore`, which is honoured too",
+    "code.include": "what is sent though it is over 64 MiB or an ignore file leaves it out",
+    "code.workdir": "where in the code the command runs; the CLI says where you stand in it",
+    "code.here": "a folder of the server's machine to run in as it is (engine `local`, "
+    "isolation level 0); `--here`",
+    "code.left_out": "what was not sent, for `why` to name; the CLI and the SDK fill it in",
     "code.bundle": "code that was uploaded before, by its digest; the CLI and the SDK fill it in",
     "environment.python": "the Python that runs the script; the CLI names its own on this machine",
     "environment.image": "a container image; only nodes of a Kubernetes engine run one",

@@ -96,7 +96,8 @@ def test_a_script_outside_the_code_says_which_directory_to_name(project: Path) -
         spec_of(command=("../other.py",))
     assert caught.value.hint == "--code .."
     plan = build(Flags(command=("../other.py",), code=".."), local=False)
-    assert plan.spec["run"] == ["python", "other.py"]
+    assert plan.spec["run"] == ["python", "../other.py"]
+    assert plan.spec["code"] == {"workdir": "project"}, "it runs where one stands"
     assert plan.code == project.parent
 
 

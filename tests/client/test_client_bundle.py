@@ -167,3 +167,34 @@ def test_the_home_directory_is_never_sent(project: Path, monkeypatch: pytest.Mon
 def test_no_directory_is_an_error_that_names_it(project: Path) -> None:
     with pytest.raises(InvalidInput, match="code: 'nope' is not a directory"):
         scan("nope")
+
+
+def test_a_large_file_is_left_out_and_named_and_can_be_had(tmp_path: Path) -> None:
+    """One forgotten checkpoint no longer blocks the first run."""
+    for name in ("data/big.bin", "weights.py", "kept.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(65 * 2**20)
+    (tmp_path / ".gitignore").write_text("/cache/\n")
+    (tmp_path / ".windlassignore").write_text("!kept.bin\n")
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/words.txt").write_text("a")
+    (tmp_path / "cache/other.txt").write_text("b")
+    found = scan(tmp_path)
+    paths = {file.path for file in found.files}
+    assert paths == {"weights.py", "kept.bin", ".gitignore", ".windlassignore"}
+    assert set(found.left_out) == {"data/big.bin", "cache/"}
+    assert "left out data/big.bin (68.2 MB)" in found.notes[0]
+    assert "--include data/big.bin sends it, --here" in found.notes[0]
+    paths |= {"data/big.bin", "cache/words.txt"}
+    again = scan(tmp_path, include=["data/*.bin", "cache/words.txt"])
+    assert {file.path for file in again.files} == paths and again.notes == ()
+    whole = scan(tmp_path, include=["cache/", "big.bin"])
+    assert {file.path for file in whole.files} == paths | {"cache/other.txt"}
+
+
+def test_a_file_that_lies_nowhere_is_sent_too(tmp_path: Path) -> None:
+    (tmp_path / "x.ipynb").write_text("{}")
+    found = scan(tmp_path, made={"x.ipynb.py": b"print(1)"})
+    assert [file.path for file in found.files] == ["x.ipynb", "x.ipynb.py"]
+    assert found.read("x.ipynb.py") == b"print(1)" and not (tmp_path / "x.ipynb.py").exists()

@@ -36,6 +36,33 @@ def test_run_passes_on_the_command_its_output_and_its_exit_code(
     assert "passing failed: it exited with 7" in done.stderr
 
 
+def test_a_job_runs_where_one_stands_and_says_what_was_not_sent(
+    shared: Platform, tmp_path: Path
+) -> None:
+    mnist = tmp_path / "mnist"
+    (tmp_path / "data").mkdir()
+    mnist.mkdir()
+    (tmp_path / "data/x.txt").write_text("the data")
+    (mnist / "main.py").write_text("print(open('../data/x.txt').read())")
+    cells = [{"cell_type": "code", "source": "%magic\nprint(open('../data/x.txt').read())"}]
+    (mnist / "x.ipynb").write_text(json.dumps({"cells": cells}))
+    for words in (["main.py"], ["cat ../data/x.txt && echo"], ["x.ipynb"]):
+        done = shared.cli("run", "--code", "..", *words, cwd=mnist)
+        assert (done.returncode, done.stdout) == (0, "the data\n"), done.stderr
+    alone = shared.cli("run", "--name", "alone", "main.py", cwd=mnist)
+    assert alone.returncode == 1
+    assert "../data/x.txt lies outside what was sent" in shared.cli("why", "alone").stdout
+
+
+def test_here_runs_in_the_users_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("open('made', 'w').write(open('x.txt').read())")
+    (tmp_path / "x.txt").write_text("mine")
+    with Platform(tmp_path / "home", "--isolation", "0") as platform:
+        done = platform.cli("run", "--here", "main.py", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made").read_text() == "mine"
+
+
 def test_submit_wait_logs_show_events(shared: Platform, folder: Path) -> None:
     job_id = shared.cli("submit", "-q", "train.py", cwd=folder).stdout.strip()
     assert len(job_id) == 32

@@ -345,3 +345,19 @@ with socket.socket() as server:
     worker = lab.worker(code).start()
     worker.end()
     assert worker.logs("worker-0-0.out") == b"bound\n"
+
+
+def test_a_folder_of_the_user_is_worked_in_or_refused_with_the_reason(
+    lab: Lab, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    worker = lab.worker("open('made', 'w').write('x')", here=str(own)).start()
+    assert worker.end()["outcome"] == "succeeded" and (own / "made").exists()
+
+
+@pytest.mark.parametrize(("level", "words"), [(0, "no such folder"), (1, "isolation level 1")])
+def test_a_folder_that_cannot_be_worked_in_is_refused(lab: Lab, level: int, words: str) -> None:
+    told = {"isolation": {"level": level, "network": "host"}} if level else {}
+    record = lab.worker("pass", here="/nowhere/at/all", **told).start().end()
+    assert record["outcome"] == "refused" and words in record["reason"]

@@ -88,6 +88,15 @@ _OPTIONS: list[Callable[..., Any]] = [
     click.option("--code", metavar="DIR", help="The directory to send; else the current one."),
     click.option("--no-code", is_flag=True, help="Send none."),
     click.option(
+        "--workdir", metavar="DIR",
+        help="Where in the code it runs; else where you stand, or its top.",
+    ),
+    click.option(
+        "--include", multiple=True, metavar="PATTERN",
+        help="Send it though it is large or ignored; repeat.",
+    ),
+    click.option("--here", is_flag=True, help="Run in this very folder: nothing is sent."),
+    click.option(
         "--git", metavar="URL[#REF]",
         help="The code is in this repository: the nodes fetch the branch, tag or commit.",
     ),
@@ -132,7 +141,10 @@ def plan_of(session: Session, given: dict[str, Any]) -> tuple[Plan, Bundle | Non
 def pack(session: Session, plan: Plan) -> Bundle | None:
     if plan.code is None:
         return None
-    bundle = scan(plan.code, ignore=(plan.spec.get("code") or {}).get("ignore", ()))
+    about = plan.spec.get("code") or {}
+    bundle = scan(
+        plan.code, ignore=about.get("ignore", ()), include=about.get("include", ()), made=plan.made
+    )
     for note in bundle.notes[:5]:
         session.say(note)
     if len(bundle.notes) > 5:

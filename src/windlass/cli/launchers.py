@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.cli import scripts
 from windlass.contracts import launchers
 from windlass.core.errors import InvalidInput
 
-SHELLS = ("sh", "bash", "zsh", "dash", "ksh")
 _PLACING = re.compile(r"--(standalone|nnodes|rdzv|master|node.rank)")
 
 
@@ -70,7 +70,7 @@ def _taken(run: Any, members: int, said: list[str]) -> launchers.Command | None:
 
 
 def _in_a_shell(words: Sequence[str], said: list[str]) -> None:
-    if words[0].rpartition("/")[2] not in SHELLS:
+    if words[0].rpartition("/")[2] not in scripts.SHELLS:
         return
     text = " ".join(words)
     if ("torchrun" in text or "torch.distributed." in text) and _PLACING.search(text):

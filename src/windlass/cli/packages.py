@@ -46,6 +46,7 @@ def as_command(flags: Flags, local: bool) -> Flags:
     return flags._replace(
         command=tuple(words),
         code=str(package.parent),
+        workdir=flags.workdir or ".",
         package_path=None,
         module_name=None,
         job_dir=None,

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from windlass.cli import follow
+from windlass.cli.folders import repository
 from windlass.cli.session import OBJECTS, Session, job_argument, verb
-from windlass.cli.specs import pair, ranks_of, repository, step_of, value_of
+from windlass.cli.specs import pair, ranks_of, step_of, value_of
 from windlass.client import recent
 
 

@@ -12,13 +12,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from windlass.cli import launchers, moments
+from windlass.cli import folders, launchers, moments, scripts
 from windlass.core.errors import Ambiguous, InvalidInput
-from windlass.core.repositories import split
 
 ROLE_FIELDS = {
     "gpu": "gpus", "gpus": "gpus", "cpu": "cpus", "cpus": "cpus", "mem": "memory",
@@ -26,7 +25,6 @@ ROLE_FIELDS = {
     "gpu_share": "gpu_share", "gpu_model": "gpu_model",
 }  # fmt: skip
 FINISH = ("all", "first", "never")
-PYTHONS = ("python", "python3")
 
 
 class Flags(NamedTuple):
@@ -68,6 +66,9 @@ class Flags(NamedTuple):
     package_path: str | None = None
     module_name: str | None = None
     job_dir: str | None = None
+    workdir: str | None = None
+    here: bool = False
+    include: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Plan:
     why_framework: str = ""
     notices: tuple[str, ...] = ()
     """What was made of the user's words that he may not expect, in sentences."""
+    made: Mapping[str, bytes] = field(default_factory=dict)
+    """Files to send that lie nowhere, by their path in the code."""
 
     @property
     def ranks(self) -> list[str]:
@@ -177,20 +180,21 @@ def build(
         spec["hold"] = True
     _must_run(spec)
     notices = launchers.take_over(spec)
-    code = _code(spec, flags, local, folder or Path.cwd())
+    sent = folders.place(spec, flags, local, folder or Path.cwd(), notices)
+    code, made = sent.folder, sent.made
     if local and not environment.get("python") and not environment.get("image"):
         environment["python"] = user_python()
     if environment:
         spec["environment"] = environment
     spec_said = bool(spec.get("framework"))
-    why = "" if spec_said else _guess(spec, code, in_git(spec))
+    why = "" if spec_said else _guess(spec, sent, in_git(spec))
     if spec["framework"] == "python" and launchers.members_of(spec) > 1 and not spec_said:
         notices.append(
             f"{launchers.members_of(spec)} members of no framework that is known here: each runs"
             " the same command, and only WINDLASS_RANK tells it which it is (--framework NAME"
             " lets them find each other)"
         )
-    return Plan(spec, code, why, tuple(notices))
+    return Plan(spec, code, why, tuple(notices), made)
 
 
 # -- parts ----------------------------------------------------------------------------------
@@ -322,106 +326,29 @@ def _must_run(spec: Mapping[str, Any]) -> None:
         )
 
 
-# -- code and script ------------------------------------------------------------------------
-
-
-def _code(spec: dict[str, Any], flags: Flags, local: bool, start: Path) -> Path | None:
-    """Which directory travels; the script's path is made to hold inside it."""
-    about = dict(spec.get("code") or {})
-    in_file = about.pop("dir", None)
-    named = flags.code or (str(start / in_file) if in_file else None)
-    if flags.no_code and flags.code:
-        raise InvalidInput("--code and --no-code exclude each other")
-    if flags.git:
-        if flags.no_code or flags.code or flags.package_path:
-            raise InvalidInput(
-                "--git and --code, --no-code, --package-path all say where the code comes from: "
-                "give one"
-            )
-        about, named = repository(flags.git), None
-    elif (flags.code or flags.no_code) and about.get("git"):
-        about = {}  # of the job file: the flag wins
-    elif about.get("git") and in_file:
-        raise InvalidInput("code: `git` and `dir` both say where the code comes from: give one")
-    if about:
-        spec["code"] = about
-    else:
-        spec.pop("code", None)
-    nothing = flags.no_code or bool(about.get("git") or about.get("bundle"))
-    folder = None if nothing else Path(os.path.abspath(Path(named or start).expanduser()))
-    if folder is not None and not folder.is_dir():
-        raise InvalidInput(f"--code: {named!r} is not a directory")
-    if not flags.command:
-        return folder
-    words = list(spec["run"])
-    if words[0].endswith(".py"):
-        words.insert(0, "python")
-    at = _script_at(words)
-    if at is not None and (folder is not None or (flags.no_code and local)):
-        words[at] = _place(words[at], folder, named)
-    elif at is None and folder is not None and not named and folder == Path.home().absolute():
-        folder = None  # a plain command typed at home: there is no code to send
-    spec["run"] = words
-    return folder
-
-
-def repository(text: str) -> dict[str, Any]:
-    """`URL#REF` as fields of `code`; the server says what is wrong with either."""
-    url, ref = split(text)
-    return {"git": url} if ref is None else {"git": url, "ref": ref}
-
-
-def _script_at(words: Sequence[str]) -> int | None:
-    """Where the Python script stands: `python [-u …] script.py`, nothing cleverer."""
-    if os.path.basename(words[0]).removesuffix(".exe") not in PYTHONS:
-        return None
-    for at, word in enumerate(words[1:], start=1):
-        if word in ("-m", "-c"):
-            return None
-        if not word.startswith("-"):
-            return at if word.endswith(".py") else None
-    return None
-
-
-def _place(script: str, folder: Path | None, named: str | None) -> str:
-    here = Path(os.path.abspath(os.path.expanduser(script)))
-    if folder is None:
-        if not here.is_file():
-            raise InvalidInput(f"no such file: {script} (in {Path.cwd()})")
-        return str(here)
-    if not Path(script).is_absolute() and (folder / script).is_file():
-        inside = os.path.normpath(script)
-        if not inside.startswith(".."):
-            return script
-    if not here.is_file():
-        raise InvalidInput(f"no such file: {script} (in {folder})")
-    try:
-        return here.relative_to(folder).as_posix()
-    except ValueError:
-        raise InvalidInput(
-            f"{script} lies outside the code directory {folder}",
-            hint=f"--code {os.path.relpath(here.parent)}" if not named else "",
-        ) from None
+# -- framework and interpreter --------------------------------------------------------------
 
 
 def in_git(spec: Mapping[str, Any]) -> bool:
     return bool((spec.get("code") or {}).get("git"))
 
 
-def _guess(spec: dict[str, Any], code: Path | None, elsewhere: bool = False) -> str:
+def _guess(spec: dict[str, Any], sent: folders.Sent, elsewhere: bool = False) -> str:
     """Fill in the framework from what the script imports; says why. Raises Ambiguous. Of a script
     that is `elsewhere`, in a repository, only the command can be read."""
     from windlass.contracts.guess import Unsure, guess, script_of
 
     roles = (spec.get("roles") or {}).values()
     words = spec.get("run") or next((r["run"] for r in roles if r.get("run")), ())
-    command = shlex.split(words) if isinstance(words, str) else list(words)
-    root = code or Path.cwd()
-    script = None if elsewhere else script_of(command) or _module_file(command, root)
-    file = root / script if script else None
+    command = scripts.in_a_shell(shlex.split(words) if isinstance(words, str) else list(words))
+    standing = sent.standing(spec)
+    script = None if elsewhere else script_of(command) or _module_file(command, standing)
+    file = standing / script if script else None
+    root = sent.folder or standing
     beside = (lambda module, dots: _beside(file, root, module, dots)) if file else None
+    text = _text(file) if script not in sent.texts else sent.texts[script]
     try:
-        found = guess(command, _text(file), len(ranks_of(spec)), beside)
+        found = guess(command, text, len(ranks_of(spec)), beside)
     except Unsure as err:
         choices = " or ".join(f"--framework {name}" for name in err.frameworks)
         raise Ambiguous(str(err), hint=f"say which one starts the ranks: {choices}") from err
@@ -448,7 +375,7 @@ def _module_file(command: Sequence[str], folder: Path) -> str | None:
     """The file of `python -m package.module`, where it lies in the code."""
     from windlass.cli.packages import file_of
 
-    if "-m" not in command[1:-1] or os.path.basename(command[0]) not in PYTHONS:
+    if "-m" not in command[1:-1] or os.path.basename(command[0]) not in scripts.PYTHONS:
         return None
     found = file_of(folder, command[command.index("-m", 1) + 1])
     return str(found.relative_to(folder)) if found else None

@@ -10,20 +10,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from windlass.client.http import Http, path_of
-from windlass.client.ignore import ALWAYS, FILES, Rule, ignored, rules
+from windlass.client.ignore import ALWAYS, FILES, Included, Rule, rules, verdict
 from windlass.client.places import cache_dir, data_dir, write_private
 from windlass.core.errors import InvalidInput, TooLarge
 
 MAX_BYTES = 512 * 2**20
 MAX_FILES = 20_000
+LARGE_BYTES = 64 * 2**20
+"""A file over this is data, unless it is code by its name or was asked for."""
 SETTLED_SECONDS = 2.0
 """A file changed more recently than this may change again within the same time stamp."""
 
@@ -41,6 +44,14 @@ class Bundle:
     root: Path
     files: tuple[File, ...]
     notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """What a script may look for and will not find: too large, or named by an ignore file."""
+    made: Mapping[str, bytes] = field(default_factory=dict)
+    """By path, files that lie nowhere: a notebook's script."""
+
+    def read(self, path: str) -> bytes:
+        made = self.made.get(path)
+        return (self.root / path).read_bytes() if made is None else made
 
     @property
     def manifest(self) -> list[dict[str, Any]]:
@@ -63,6 +74,8 @@ class Bundle:
 class _Walk:
     root: str
     max_files: int
+    include: Included
+    left_out: list[str] = field(default_factory=list)
     found: list[tuple[str, os.stat_result]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -85,7 +98,13 @@ class _Walk:
     def entry(self, entry: os.DirEntry[str], path: str, known: list[Rule]) -> None:
         is_link = entry.is_symlink()
         is_directory = entry.is_dir(follow_symlinks=False)
-        if ignored(path, is_directory, known):
+        said = verdict(path, is_directory, known)
+        wanted = bool(self.include) and self.include.wants(path)
+        if said and not wanted:
+            if entry.name not in ALWAYS_NAMES:
+                self.miss(path + "/" * is_directory)
+            if is_directory and self.include.may_be_below(path):
+                self.directory(path, [*known, _NOTHING_BELOW])
             return
         if is_directory:
             self.directory(path, known)
@@ -93,6 +112,7 @@ class _Walk:
         try:
             if is_link and not self.link_inside(entry.path):
                 self.notes.append(f"left out {path}: a link to a directory or out of the code")
+                self.miss(path)
                 return
             seen = os.stat(entry.path)
         except OSError as err:
@@ -106,6 +126,14 @@ class _Walk:
         except UnicodeEncodeError:
             self.notes.append(f"left out {path!r}: its name is not text")
             return
+        if seen.st_size > LARGE_BYTES and not (wanted or said is False or path.endswith(".py")):
+            self.miss(path)
+            self.notes.append(
+                f"left out {path} ({_megabytes(seen.st_size)}): a file over "
+                f"{LARGE_BYTES >> 20} MiB is seldom code; --include {shlex.quote(path)} sends it,"
+                " --here runs in this folder as it is"
+            )
+            return
         self.found.append((path, seen))
         if len(self.found) > self.max_files:
             raise TooLarge(
@@ -113,12 +141,21 @@ class _Walk:
                 hint=_NARROW + _folders(self.found),
             )
 
+    def miss(self, path: str) -> None:
+        if len(self.left_out) < MOST_LEFT_OUT and path.isprintable():
+            self.left_out.append(path)
+
     def link_inside(self, path: str) -> bool:
         """A link to a file of the same tree travels as that file."""
         target = os.path.realpath(path)
         return os.path.isfile(target) and target.startswith(os.path.realpath(self.root) + os.sep)
 
 
+ALWAYS_NAMES = frozenset(each.rstrip("/") for each in ALWAYS)
+"""Of these nobody misses anything."""
+MOST_LEFT_OUT = 100
+_NOTHING_BELOW = rules(["*"])[0]
+"""In a folder that is left out only what was asked for is looked for."""
 _NARROW = "name the directory with --code DIR, or leave things out in .windlassignore; "
 
 
@@ -126,6 +163,8 @@ def scan(
     root: str | os.PathLike[str],
     *,
     ignore: Iterable[str] = (),
+    include: Iterable[str] = (),
+    made: Mapping[str, bytes] | None = None,
     max_bytes: int = MAX_BYTES,
     max_files: int = MAX_FILES,
 ) -> Bundle:
@@ -138,7 +177,7 @@ def scan(
             f"the code directory is your home, {base}",
             hint="go to the code's own directory, or name it: --code DIR, or --no-code",
         )
-    walk = _Walk(str(base), max_files)
+    walk = _Walk(str(base), max_files, Included(include))
     walk.directory("", rules([*ALWAYS, *_own_data(base), *ignore]))
     total = sum(seen.st_size for _, seen in walk.found)
     if total > max_bytes:
@@ -147,15 +186,20 @@ def scan(
         raise TooLarge(
             f"the code in {base} is {_megabytes(total)}, more than {_megabytes(max_bytes)}; "
             f"the largest: {named}",
-            hint=_NARROW + "data belongs elsewhere",
+            hint=_NARROW + "--here runs in the folder as it is, on this machine",
         )
     memory = _Memory(base)
     files = tuple(
         File(path, memory.digest(path, seen), seen.st_size, _mode(seen))
         for path, seen in walk.found
+        if path not in (made or {})
     )
     memory.save()
-    return Bundle(base, files, tuple(walk.notes))
+    files += tuple(
+        File(path, hashlib.sha256(text).hexdigest(), len(text), 0o644)
+        for path, text in (made or {}).items()
+    )
+    return Bundle(base, files, tuple(walk.notes), tuple(walk.left_out), made or {})
 
 
 def _own_data(base: Path) -> list[str]:
@@ -176,7 +220,7 @@ def upload(http: Http, bundle: Bundle) -> int:
             return sent
         for digest in missing:
             file = paths[digest]
-            data = (bundle.root / file.path).read_bytes()
+            data = bundle.read(file.path)
             if hashlib.sha256(data).hexdigest() != digest:
                 raise InvalidInput(f"{file.path} changed while it was sent: submit again")
             http.call("PUT", path_of("blobs", digest), data=data)

@@ -53,12 +53,39 @@ def rules(lines: Iterable[str], base: str = "") -> list[Rule]:
 
 def ignored(path: str, directory: bool, known: Sequence[Rule]) -> bool:
     """`path` is relative, with slashes, on every system."""
+    return verdict(path, directory, known) is True
+
+
+def verdict(path: str, directory: bool, known: Sequence[Rule]) -> bool | None:
+    """True: left out; False: kept, by a rule that says so; None: no rule speaks of it."""
     for rule in reversed(known):
         if rule.only_directories and not directory:
             continue
         if rule.pattern.fullmatch(path):
             return not rule.keep
-    return False
+    return None
+
+
+class Included:
+    """Patterns of what is wanted whatever the ignore files say: a file, or all of a folder."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._patterns = [each.strip("/") for each in patterns if each.strip("/")]
+        self._rules = rules([each if "/" not in each else "/" + each for each in self._patterns])
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def wants(self, path: str) -> bool:
+        parts = path.split("/")
+        above = ("/".join(parts[: at + 1]) for at in range(len(parts)))
+        return any(verdict(each, True, self._rules) is not None for each in above)
+
+    def may_be_below(self, folder: str) -> bool:
+        """Whether something wanted may lie in a folder that is itself left out."""
+        return any(
+            each.startswith(folder + "/") or each.startswith("**/") for each in self._patterns
+        )
 
 
 def _expression(glob: str) -> str:

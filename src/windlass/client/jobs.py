@@ -132,9 +132,12 @@ class Jobs:
             packed = (
                 code
                 if isinstance(code, bundles.Bundle)
-                else bundles.scan(code, ignore=about.get("ignore", ()))
+                else bundles.scan(
+                    code, ignore=about.get("ignore", ()), include=about.get("include", ())
+                )
             )
-            whole["code"] = {**about, "bundle": packed.digest}
+            left_out = {"left_out": list(packed.left_out)} if packed.left_out else {}
+            whole["code"] = {**about, **left_out, "bundle": packed.digest}
         body = {"spec": whole, "dry_run": dry_run}
         with self._http.speaking_for(whole.get("project")):
             try:

@@ -261,6 +261,19 @@ def _ref(text: str) -> str:
     return _worded("ref", check_ref, text)
 
 
+def _inside(value: str) -> str:
+    parts = value.split("/")
+    if value.startswith("/") or "\\" in value or any(part in ("", ".", "..") for part in parts):
+        raise ValueError("a folder inside the code, such as examples/mnist")
+    return value
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError("the whole path of a folder, from / on")
+    return value
+
+
 class CodeSpec(Strict):
     dir: Line | None = None
     git: Annotated[Line, AfterValidator(_url)] | None = None
@@ -272,17 +285,30 @@ class CodeSpec(Strict):
     """What `ref` was when the job first started, filled in then: every later attempt and every
     rerun takes it, whatever became of `ref`."""
     ignore: Lines = ()
+    include: Lines = ()
+    """Patterns of what is sent though it is large or an ignore file leaves it out."""
+    workdir: Annotated[Line, AfterValidator(_inside)] | None = None
+    """Where in the code the command runs, such as `examples/mnist`; absent: at its top."""
+    here: Annotated[Line, AfterValidator(_absolute)] | None = None
+    """A folder of the server's machine to run in as it is: nothing is sent. Engine `local`."""
+    left_out: Annotated[Lines, Field(max_length=200)] = ()
+    """What the client did not send, for `why` to name; filled in by it."""
     bundle: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> CodeSpec:
         if self.git is None and (self.ref or self.commit):
             raise PydanticCustomError("code", "`ref` and `commit` are of a repository: give `git`")
-        if self.git is not None and (self.dir or self.bundle or self.ignore):
+        sent = bool(self.dir or self.bundle or self.ignore or self.include)
+        if self.git is not None and sent:
             raise PydanticCustomError(
                 "code",
-                "`git` is fetched by the nodes, `dir`, `ignore` and `bundle` are of code that is "
-                "sent: give one of both",
+                "`git` is fetched by the nodes, `dir`, `ignore`, `include` and `bundle` are of "
+                "code that is sent: give one of both",
+            )
+        if self.here is not None and (sent or self.git or self.workdir):
+            raise PydanticCustomError(
+                "code", "`here` runs in a folder as it is, and nothing else is said of the code"
             )
         return self
 

@@ -424,6 +424,8 @@ def launch_facts(
         "server_file": str(settings.home / "server.json"),
         "bundle": job["bundle"],
         "git": _git(spec),
+        "workdir": spec.code.workdir,
+        "here": spec.code.here,
         "blob_dir": str(settings.home / "blobs" / job["project_id"]),
         "cache_dir": str(settings.home / "cache"),
         "checkpoint_dir": str(settings.checkpoints_of(job["id"])),

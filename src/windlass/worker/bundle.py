@@ -29,6 +29,8 @@ def lay_out(launch: Launch, server: Server) -> None:
     """Fill `work/`, which must not exist. Raises Refused when the bundle is not as it should."""
     work = launch.path("work")
     os.mkdir(work, 0o700)
+    if launch.here is not None:
+        _stand(launch.here, launch.level)
     if launch.bundle is None:
         return
     files = _manifest(launch, server)
@@ -43,6 +45,21 @@ def lay_out(launch: Launch, server: Server) -> None:
                 os.close(opened)
     finally:
         os.close(root)
+    # Where the user stands may be a folder of no files, and those do not travel.
+    os.makedirs(launch.standing, 0o700, exist_ok=True)
+
+
+def _stand(folder: str, level: int) -> None:
+    """Raises Refused where the user's own folder cannot be worked in."""
+    if level:
+        refused = Refused(
+            "it cannot run in %s: jobs of this server are users of their own there (isolation"
+            " level %d)" % (folder, level)
+        )
+        refused.advice = "submit it without --here, or start the server with --isolation 0"
+        raise refused
+    if not os.path.isdir(folder):
+        raise Refused("it cannot run in %s: there is no such folder on this machine" % folder)
 
 
 def _manifest(launch: Launch, server: Server) -> List[Dict[str, Any]]:

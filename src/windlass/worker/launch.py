@@ -59,6 +59,10 @@ class Launch:
         self.bundle: Optional[str] = found.get("bundle")
         self.git: Optional[Dict[str, Any]] = found.get("git")
         """The code is in a repository: `url`, `ref`, `commit`."""
+        self.workdir: str = found.get("workdir") or ""
+        """Where in the code the command runs; "": at its top."""
+        self.here: Optional[str] = found.get("here")
+        """The user's own folder, to run in as it is: no code was sent."""
         self.blob_dir: Optional[str] = found.get("blob_dir")
         self.cache_dir: Optional[str] = found.get("cache_dir")
         self.checkpoint_dir: Optional[str] = found.get("checkpoint_dir")
@@ -110,6 +114,11 @@ class Launch:
 
     def path(self, *names: str) -> str:
         return os.path.join(self.directory, *names)
+
+    @property
+    def standing(self) -> str:
+        """The folder in which the command runs."""
+        return self.here or os.path.normpath(self.path("work", self.workdir))
 
     def at_home(self, path: str) -> str:
         """A checkpoint's path as the server knows it."""

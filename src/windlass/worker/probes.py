@@ -62,7 +62,7 @@ def _found(launch: Launch, modules: List[str], own: Mapping[str, str]) -> Option
             said = subprocess.run(
                 [python, "-c", _ASK, *modules],
                 env=variables,
-                cwd=launch.path("work"),
+                cwd=launch.standing,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

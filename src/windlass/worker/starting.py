@@ -105,7 +105,7 @@ class Starter:
         rank.pid, out, err, trouble = self._spawner.start(
             command,
             variables,
-            self._launch.path("work"),
+            self._launch.standing,
             self._isolation.cgroups.member_files(rank.member),
             self._isolation.confinement,
             self._launch.max_disk_bytes,

@@ -89,6 +89,12 @@ def check(spec: JobSpec, fitting: Fitting | None) -> str:
                 {"field": field, "found": "set", "allowed": "its default"} for field in refused
             ],
         )
+    if spec.code.here is not None and spec.engine != "local":
+        raise InvalidInput(
+            f"code.here: {spec.code.here} is a folder of this machine, and engine "
+            f"{spec.engine or '(any)'} may start the job elsewhere",
+            hint="say engine: local (--engine local), or send the code: --code DIR",
+        )
     framework = spec.framework or "python"
     try:
         contract = gangs.contract(framework)
@@ -375,7 +381,9 @@ def changed(spec: JobSpec, params: Row, changes: Row) -> JobSpec:
     if isinstance(code, dict) and code.keys() & {"git", "ref"}:
         raw["code"]["commit"] = None  # another place: what was found at the old one is past
         if code.get("git"):
-            raw["code"] |= {"bundle": None, "ignore": []}
+            raw["code"] |= {
+                "bundle": None, "ignore": [], "include": [], "left_out": [], "here": None,
+            }  # fmt: skip
     _merge(raw, changes)
     for name, value in params.items():
         if name in raw["params"]:

@@ -18,6 +18,8 @@ _FILE = "windlass run -f job.yaml"
 _ROLE_FLAGS = ("nproc", "gpus", "gpu_share", "cpus", "memory")
 _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _WIDTH = 88
+_FILLED_IN = ("bundle", "left_out")
+"""Of `code`: what the client makes of the folder."""
 
 
 class Spellings(Strict):
@@ -49,7 +51,7 @@ def shortened(spec: JobSpec) -> dict[str, Any]:
         short["workers"] = roles["worker"].pop("count")
     if roles != {"worker": {}}:
         short["roles"] = roles
-    code = {key: value for key, value in given.pop("code", {}).items() if key != "bundle"}
+    code = {key: value for key, value in given.pop("code", {}).items() if key not in _FILLED_IN}
     if code:
         given["code"] = code
     limits = given.get("limits", {})
@@ -101,6 +103,14 @@ def _line(short: Mapping[str, Any], sent: bool) -> str:
         at = code.get("commit") or code.get("ref")
         flag("git", code["git"] + (f"#{at}" if at else ""))
         rest.pop("code")
+    if code.get("here") and rest.get("engine") == "local":
+        rest.pop("code")
+        rest.pop("engine")
+        words.append("--here")
+    for pattern in code.pop("include", ()) if sent else ():
+        flag("include", pattern)
+    if sent and code.get("workdir"):
+        flag("workdir", code.pop("workdir"))
     environment = rest.get("environment", {})
     environment.pop("python", None)  # the terminal's own, unless one says otherwise
     for key, value in environment.pop("vars", {}).items():
@@ -109,7 +119,7 @@ def _line(short: Mapping[str, Any], sent: bool) -> str:
         flag("secret", name)
     if not command or any(rest.values()):
         return _FILE
-    if not sent and "git" not in code:
+    if not sent and not code.keys() & {"git", "here"}:
         words.append("--no-code")
     if command[0].startswith("-"):
         words.append("--")

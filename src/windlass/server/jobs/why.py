@@ -10,6 +10,7 @@ from windlass.core.jobs import JobState, Outcome
 from windlass.core.strict import Strict
 from windlass.scheduler.events import Promise, Reason
 from windlass.server.clock import stamp
+from windlass.server.jobs import missing
 
 Row = Mapping[str, Any]
 WORTH_TELLING = frozenset({"hung", "rank-lost", "rank-back"})
@@ -170,14 +171,14 @@ def _starts(at_ms: int | None, now_ms: int) -> str:
 
 
 def _starting(job: Row, workers: Sequence[Row], said: Mapping[str, str]) -> Told:
-    missing = [worker["node"] for worker in workers if not worker["registered_ms"]]
-    if missing:
-        there = len(workers) - len(missing)
+    absent = [worker["node"] for worker in workers if not worker["registered_ms"]]
+    if absent:
+        there = len(workers) - len(absent)
         fetches = ": the code is being fetched" if _fetches(job) else ""
-        first = next((f": {said[node]}" for node in missing if node in said), fetches)
+        first = next((f": {said[node]}" for node in absent if node in said), fetches)
         return (
             f"starting: {there} of {len(workers)} workers are there, "
-            f"waiting for {', '.join(missing)}{first}",
+            f"waiting for {', '.join(absent)}{first}",
             [f"{node}: {words}" for node, words in said.items()][:_MOST_LINES],
             "windlass events " + job["name"],
         )  # fmt: skip
@@ -254,6 +255,9 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
         if failure.get("traceback"):
             evidence.append(str(failure["traceback"]).rstrip())
         following = f"windlass logs --rank {failure.get('rank', 0)} {job['name']}"
+        code = (job.get("spec") or {}).get("code") or {}
+        if not_sent := missing.sentence(str(failure.get("traceback") or ""), code):
+            evidence.append(not_sent)
     if last and last["outcome"] == Outcome.OOM:
         following = f"windlass rerun {job['name']} --memory with more"
     if last and last["outcome"] == Outcome.REFUSED:

@@ -40,7 +40,7 @@ class Watch:
         self._spools: Dict[int, RankSpool] = {}
         self._files: Optional[EventFiles] = None
         if launch.pickup:
-            self._files = EventFiles([launch.path("work"), launch.path("out")], uid)
+            self._files = EventFiles([launch.here or launch.path("work"), launch.path("out")], uid)
         self.kept = Kept(launch.path("usage"))
         self._sampler: Optional[Sampler] = None
         self._stopped = threading.Event()
@@ -119,7 +119,7 @@ class Watch:
         first = next((rank for rank in self._ranks if rank.number == 0), None)
         if first is None:
             return  # another node has rank 0
-        work = self._launch.path("work")
+        work = self._launch.standing
         for source, values in arguments.of_command(first.member.command, work):
             line = {"t": time.time_ns() // 1_000_000, "kind": "param", "values": values}
             self._spool(0).write_at_once({**line, "source": source})
