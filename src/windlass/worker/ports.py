@@ -1,21 +1,23 @@
-"""Ports for the ranks: chosen by the kernel, held by the worker, given to nobody else.
+"""Ports for the ranks: held by the worker, given to nobody else.
 
-A held port is bound but does not listen: nobody can reach it, and the kernel offers it to nobody.
+A held port is bound but does not listen: nobody can reach it, and nobody else can take it.
 A framework that sets SO_REUSEADDR or SO_REUSEPORT can listen on it all the same, so for those
 (`ports_stay_held`, see `contracts/base.py`) it is held as long as the attempt lives:
 
     worker   bind ───────────────────────────────────────────────── close
     rank                     bind, listen ───────────── close
 
-The others need it free. It is released just before they start, and until they take it the kernel
-might offer it again. So each port is also claimed in a ledger that the workers of a home share: a
-file for each port, locked as long as the worker that claimed it lives.
+The others need it free. It is released just before they start, and until they take it anybody
+could. So it is one that the kernel gives to nobody who asks for just any port (below the range
+of those), and it is claimed in a ledger that the workers of a home share: a file for each port,
+locked as long as the worker that claimed it lives.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import random
 import socket
 
 TYPE_CHECKING = False
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     Sockets = Callable[[Callable[[], List[socket.socket]]], List[socket.socket]]
 
 _TRIES = 10000
+_LOWEST, _HIGHEST = 20000, 29999
+"""Above those that services like to have, below Kubernetes' node ports."""
+_GUESSES = 64
+_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 class HeldPorts:
@@ -94,25 +100,44 @@ def _folder(ledger: Optional[str]) -> Optional[str]:
 
 
 def _bind() -> socket.socket:
-    """All addresses of both families at once, since frameworks listen on either."""
+    highest = min(_HIGHEST, _first_of_the_kernel() - 1)
+    for _ in range(_GUESSES if highest - _LOWEST > 1000 else 0):
+        try:
+            return _on_all_addresses(random.randint(_LOWEST, highest))
+        except OSError:
+            continue
+    return _on_all_addresses(0)  # so many are taken: one that the kernel chooses
+
+
+def _first_of_the_kernel() -> int:
+    try:
+        with open(_RANGE) as file:
+            return int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _on_all_addresses(number: int) -> socket.socket:
+    """Of both families at once, since frameworks listen on either."""
     if socket.has_ipv6:
         try:
-            return _bound(socket.AF_INET6, "::")
+            return _bound(socket.AF_INET6, "::", number)
         except OSError:
             pass
-    return _bound(socket.AF_INET, "")
+    return _bound(socket.AF_INET, "", number)
 
 
-def _bound(family: int, address: str) -> socket.socket:
+def _bound(family: int, address: str, number: int) -> socket.socket:
     opened = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Without these two on both sides nobody could listen on a port that is still held.
+        if family == socket.AF_INET6:
+            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        opened.bind((address, number))
+        # Without these two on both sides nobody could listen on a port that is still held. Only
+        # now: before, the port of another worker that holds it so could be had a second time.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "SO_REUSEPORT"):
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        opened.bind((address, 0))
     except OSError:
         opened.close()
         raise
