@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -162,6 +165,55 @@ def test_up_is_harmless_when_up_and_down_leaves_jobs_running(tmp_path: Path, fol
     finally:
         platform.cli("down", "--kill")
         platform.clean()
+
+
+def on_a_terminal(shared: Platform, *words: str) -> str:
+    """What a terminal is sent by a command."""
+    mine, its = pty.openpty()
+    command = [sys.executable, "-m", "windlass.cli.main", *words]
+    with subprocess.Popen(
+        command, env={**shared.env, "TERM": "xterm"}, stdin=its, stdout=its, stderr=its
+    ) as process:
+        os.close(its)
+        held = b""
+        with contextlib.suppress(OSError):  # EIO: nobody writes any more
+            while piece := os.read(mine, 65536):
+                held += piece
+        process.wait(60)
+    os.close(mine)
+    return held.decode()
+
+
+def test_no_order_that_somebody_wrote_reaches_a_terminal(shared: Platform, folder: Path) -> None:
+    """The title, the clipboard, a cleared screen: from output, from reasons, from parameters."""
+    order = "\x1b]52;c;aGk=\x07\x1b[2J\x9b1m\u202e[red]"
+    wrote = f"\x1b[31mred\x1b[0m {order} end\x1b[8mhidden"
+    (folder / "orders.py").write_text(f"print({wrote!r}, flush=True)\ninput()\n")
+    spec = {"kind": "job", "name": "orders", "params": {"lr": order}}
+    (folder / "job.yaml").write_text(json.dumps({**spec, "run": ["python3", "orders.py", order]}))
+    done = shared.cli("apply", "-y", "-f", "job.yaml", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    shared.wait("orders")
+    kept = shared.submit("true", hold=True, name="refused")
+    shared.client.jobs.stop(kept.id, reason=f"because {order}")
+    shared.wait(kept)
+    raw = on_a_terminal(shared, "logs", "--raw", "orders")
+    assert order in raw
+    seen = on_a_terminal(shared, "logs", "orders")
+    assert "\x1b[31mred\x1b[0m" in seen and "end" in seen
+    piped = shared.cli("logs", "orders").stdout
+    assert piped.rstrip("\n") == wrote, "a pipe passes on every byte"
+    shown = [seen, on_a_terminal(shared, "logs", "-f", "orders")]
+    for verb in ("why", "show", "events"):
+        shown += [on_a_terminal(shared, verb, name) for name in ("orders", "refused")]
+    shown += [on_a_terminal(shared, *words) for words in (["ps"], ["queue"], ["ps", "-o", "json"])]
+    shown.append(on_a_terminal(shared, "show", "no\x1b[2Jbody"))
+    for text in shown:
+        left = re.sub(r"\x1b\[[0-9;]*m", "", text)
+        assert not re.search(r"[\x00-\x08\x0b-\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e]", left), left
+        assert "\x1b[8m" not in text
+    because = shared.cli("why", "refused").stdout
+    assert "because \\x1b]52" in because and "[red]" in because, "shown, not obeyed"
 
 
 def test_a_pattern_for_which_re_takes_for_ever_holds_up_neither_job_nor_server(

@@ -232,7 +232,7 @@ class Stage(Town):
             case "GET /audit/{number}":
                 values["number"] = "1"
             case "POST /run/checkpoints":
-                body = {"attempt": 1, "step": 1, "path": "/nowhere", "digest": "0" * 64}
+                body = {"attempt": 1, "step": 1, "path": "x", "digest": "0" * 64, "mirrored": True}
             case "POST /worker/ended":
                 record = {"attempt_id": self.first, "attempt": 1, "node": "local",
                           "outcome": "succeeded"}  # fmt: skip

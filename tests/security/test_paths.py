@@ -314,23 +314,27 @@ def test_no_form_in_a_query_reaches_a_file(ground: Ground, form: str) -> None:
 
 
 def test_a_checkpoint_that_lies_elsewhere_is_not_removed_with_its_job(tmp_path: Path) -> None:
-    """User code may register any path; the server takes none of them for a file of its own."""
+    """User code may name any path; the server takes none of them for a checkpoint."""
     with Platform(tmp_path / "home") as platform:
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "canary").write_bytes(CANARY)
         say = (
-            "import json, os, sys, urllib.request as u\n"
+            "import json, os, sys, urllib.error, urllib.request as u\n"
             "for path in json.loads(sys.argv[1]):\n"
             "    body = {'attempt': 1, 'step': 1, 'path': path, 'digest': '0' * 64}\n"
             "    r = u.Request(os.environ['WINDLASS_URL'] + '/api/v1/run/checkpoints',\n"
             "        json.dumps(body).encode(), {'Content-Type': 'application/json',\n"
             "        'Authorization': 'Bearer ' + os.environ['WINDLASS_TOKEN']})\n"
-            "    u.build_opener(u.ProxyHandler({})).open(r).read()\n"
+            "    try:\n"
+            "        u.build_opener(u.ProxyHandler({})).open(r).read()\n"
+            "        sys.exit('taken: ' + path)\n"
+            "    except urllib.error.HTTPError as err:\n"
+            "        assert err.code == 422, err.code\n"
         )
         paths = [str(outside), f"../{outside.name}", "/", "file:///" + str(outside)]
         job = platform.submit([sys.executable, "-c", say, json.dumps(paths)], retry={"times": 0})
         assert platform.wait(job).state == "succeeded", platform.logs(job)
-        assert len(platform.client.jobs.checkpoints(job.id)) == len(paths)
+        assert platform.client.jobs.checkpoints(job.id) == []
         assert platform.call("DELETE", f"/jobs/{job.id}").status_code == 204
         assert (outside / "canary").read_bytes() == CANARY

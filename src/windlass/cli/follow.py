@@ -5,8 +5,9 @@
     brisk-otter running: …              moves, dim, to stderr
 
 With one rank there is no prefix and what it wrote is passed on byte for byte, so that progress
-bars behave as at home. With several, lines stay whole: a rank's unfinished line is shown, on a
-terminal, as a line that the next one overwrites.
+bars behave as at home; `terminal.py` keeps from a terminal what is dangerous. With several, lines
+stay whole: a rank's unfinished line is shown, on a terminal, as a line that the next one
+overwrites.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Screen:
         if self._open_line:
             self._err.write("\n")
             self._open_line = False
+        text = output.safe(text)
         self._err.write(click.style(text, dim=True) + "\n" if self._colour else text + "\n")
         self._err.flush()
 

@@ -11,6 +11,7 @@ import click
 from windlass.cli import follow, moments
 from windlass.cli.session import Session, job_argument, verb
 from windlass.cli.specs import ranks_of
+from windlass.cli.terminal import bare
 from windlass.client.jobs import Job
 from windlass.core.errors import InvalidInput
 from windlass.core.patterns import names_of
@@ -26,6 +27,7 @@ from windlass.patterns.automaton import Automaton
 @click.option("--grep", metavar="RE", help="Only lines in which this is found.")
 @click.option("-n", "--tail", type=click.IntRange(0), help="Only so many last lines.")
 @click.option("--attempt", type=click.IntRange(1), help="Of this attempt, not the last.")
+@click.option("--raw", is_flag=True, help="On a terminal too exactly what was written.")
 @click.option("-t", "--timestamps", is_flag=True, help="When each line was written.")
 @job_argument(default="-")
 def command(
@@ -39,10 +41,12 @@ def command(
     tail: int | None,
     attempt: int | None,
     timestamps: bool,
+    raw: bool,
 ) -> None:
     """Print or follow what a job wrote.
 
-    With -f the exit code is the job's.
+    With -f the exit code is the job's. On a terminal colours stay and other escape sequences are
+    left out; --raw and a pipe pass on every byte.
 
     \b
     Examples:
@@ -56,7 +60,8 @@ def command(
     start = moments.since("--since", since) if since else None
     ranks = ranks_of(detail["spec"])
     rank = one_rank(rank, ranks) if rank else None
-    screen = follow.Screen([rank] if rank else ranks, timestamps=timestamps)
+    out, err = (bare(sys.stdout), bare(sys.stderr)) if raw else (None, None)
+    screen = follow.Screen([rank] if rank else ranks, timestamps=timestamps, out=out, err=err)
     if following:
         if rank or stream or grep or session.form != "table":
             screen = Only(screen, rank, stream, pattern(grep), session.form != "table")

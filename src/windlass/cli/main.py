@@ -152,6 +152,9 @@ def windlass_group() -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The entry point: never a traceback, always a code of `exits`."""
+    from windlass.cli.terminal import guard
+
+    guard()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = windlass_group.main(
@@ -189,9 +192,11 @@ def report(err: Exception, arguments: Sequence[str]) -> int:
 
         click.echo(json.dumps({"api": 1, "error": error}, ensure_ascii=False))
     else:
-        click.echo(f"windlass: {error['message']}", err=True)
+        from windlass.cli.output import safe
+
+        click.echo(safe(f"windlass: {error['message']}"), err=True)
         if error.get("hint"):
-            click.echo(f"  hint: {error['hint']}", err=True)
+            click.echo(safe(f"  hint: {error['hint']}"), err=True)
         if isinstance(err, click.UsageError) and err.ctx and code == exits.USAGE:
             click.echo(f"  help: {err.ctx.command_path} --help", err=True)
     return code

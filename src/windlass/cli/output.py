@@ -110,6 +110,13 @@ def tame(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def safe(text: str) -> str:
+    """As `tame`, of several lines."""
+    if text.isprintable():
+        return text
+    return "\n".join(tame(line.expandtabs()) for line in text.split("\n"))
+
+
 def pad(text: str, columns: int) -> str:
     return text + " " * max(0, columns - width(text))
 

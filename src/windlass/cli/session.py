@@ -65,7 +65,7 @@ class Session:
     def say(self, text: str) -> None:
         """Words, to stderr; not with -q."""
         if not self.quiet:
-            click.echo(text, err=True)
+            click.echo(output_.safe(text), err=True)
 
     def ref(self, word: str) -> str:
         """What the user calls a job; `-` is the last one."""
@@ -101,10 +101,10 @@ class Session:
         where the terminal is narrow."""
         if self.quiet:
             for item in data:
-                click.echo(item.get("id") or item.get("name"))
+                click.echo(output_.tame(str(item.get("id") or item.get("name"))))
         elif self.form == "name":
             for item in data:
-                click.echo(item.get("name") or item.get("id"))
+                click.echo(output_.tame(str(item.get("name") or item.get("id"))))
         elif self.form == "json":
             output_.print_json(data)
         elif self.form == "jsonl":
@@ -119,13 +119,13 @@ class Session:
     def one(self, data: Mapping[str, Any]) -> bool:
         """One object for programs; False when people read: then the command draws it."""
         if self.quiet:
-            click.echo(data.get("id") or data.get("name") or "")
+            click.echo(output_.tame(str(data.get("id") or data.get("name") or "")))
         elif self.form in ("json", "jsonl"):
             output_.print_json(data) if self.form == "json" else output_.print_jsonl([data])
         elif self.form == "yaml":
             output_.print_yaml(dict(data))
         elif self.form == "name":
-            click.echo(data.get("name") or data.get("id") or "")
+            click.echo(output_.tame(str(data.get("name") or data.get("id") or "")))
         else:
             return False
         return True

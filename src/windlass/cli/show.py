@@ -67,21 +67,24 @@ def facts(job: Job, cost: str = "") -> list[str]:
     spec = job.data.get("spec") or {}
     reason = waits(job.data) if job.waits else job.reason
     rows = [
-        ("state", output.state(job.state) + (f" · {reason}" if reason else "")),
+        ("state", job.state + (f" · {output.tame(reason)}" if reason else "")),
         ("unreadable", output.tame(str(job.data.get("unreadable") or ""))),
         ("command", output.tame(job.command)),
         ("params", output.tame(params_words(spec.get("params") or {}))),
         ("python", output.tame(interpreter(spec.get("environment") or {}))),
         ("gang", f"{size} · {job.framework}"),
         ("code", output.tame(code_words(spec.get("code") or {}))),
-        ("submitted", f"{moments.age(job.submitted)} ago by {job.user} in {job.project}"),
+        (
+            "submitted",
+            f"{moments.age(job.submitted)} ago by {output.tame(f'{job.user} in {job.project}')}",
+        ),
         ("took", took),
         ("cost", cost),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("wish", job.wish or ""),
         ("rerun of", job.rerun_of or ""),
     ]
-    lines = [f"{job.name}  {job.id}"]
+    lines = [output.tame(f"{job.name}  {job.id}")]
     room = columns.there()
     for name, text in rows:
         if text:
@@ -145,7 +148,7 @@ def isolation_lines(by_node: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if "level" in found:
             parts = [f"level {found['level']}", f"network {found.get('network', 'host')}"]
             parts += [f"{name} {found[name]}" for name in ISOLATION_PARTS if name in found]
-            nodes.setdefault(" · ".join(parts), []).append(node)
+            nodes.setdefault(output.tame(" · ".join(parts)), []).append(node)
     return [
         f"  {'isolation':<10} {words}" + (f" ({', '.join(on)})" if len(nodes) > 1 else "")
         for words, on in nodes.items()

@@ -19,6 +19,7 @@ from windlass.cli.ps import HEAD as JOB_HEAD
 from windlass.cli.ps import SPARE as JOB_SPARE
 from windlass.cli.ps import row as job_row
 from windlass.cli.session import WORDS, Session, verb
+from windlass.cli.terminal import bare
 from windlass.client import Client
 from windlass.client.jobs import Job
 from windlass.client.nodes import Node
@@ -53,6 +54,7 @@ def look(client: Client) -> tuple[list[Node], list[Job]]:
 
 def live(client: Client, nodes: list[Node], jobs: list[Job]) -> None:
     """Draw until Ctrl-C. A thread of its own reads the feed and only sets a flag."""
+    from rich.console import Console
     from rich.live import Live
 
     changed = threading.Event()
@@ -60,7 +62,9 @@ def live(client: Client, nodes: list[Node], jobs: list[Job]) -> None:
         target=_feed, args=(Client(config=client.config), changed), daemon=True
     )
     feeding.start()
-    with Live(frame(client.url, nodes, jobs), screen=True, auto_refresh=False) as screen:
+    console = Console(file=bare(sys.stdout))
+    first = frame(client.url, nodes, jobs)
+    with Live(first, console=console, screen=True, auto_refresh=False) as screen:
         while True:
             moved = changed.wait(timeout=1.0)  # a second: ages on the screen move too
             if moved:
@@ -77,6 +81,7 @@ def live(client: Client, nodes: list[Node], jobs: list[Job]) -> None:
 def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     def table(title: str, names: Sequence[str], found: list[list[Any]], spare: Any) -> Table:
         head, rows = columns.fitted(
@@ -90,20 +95,23 @@ def frame(url: str, nodes: list[Node], jobs: list[Job]) -> Any:
             least = None if last else widest
             drawn.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
         for row in rows:
-            cells = list(row)
-            for at, name in enumerate(head):
-                if name == "STATE":
-                    colour = output.STATE_COLOURS.get(cells[at], "").replace("bright_black", "dim")
-                    cells[at] = f"[{colour}]{cells[at]}[/]" if colour else cells[at]
-            drawn.add_row(*cells)
+            cells = [output.tame(cell) for cell in row]
+            # As text, never as Rich's markup: a name may hold [red].
+            styles = [_style(name, cell) for name, cell in zip(head, cells, strict=True)]
+            drawn.add_row(*map(Text, cells, styles))
         return drawn
 
     now = moments.clock(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     return Group(
-        f"[bold]windlass[/] {url}  {now}  (Ctrl-C ends)",
+        Text.assemble(("windlass", "bold"), output.tame(f" {url}  {now}  (Ctrl-C ends)")),
         table("\nNodes", NODE_HEAD, [node_row(node) for node in nodes], NODE_SPARE),
         table("\nJobs", JOB_HEAD, [job_row(job) for job in jobs], JOB_SPARE),
     )
+
+
+def _style(column: str, cell: str) -> str:
+    found = output.STATE_COLOURS.get(cell, "") if column == "STATE" else ""
+    return found.replace("bright_black", "dim")
 
 
 def _feed(client: Client, changed: threading.Event) -> None:

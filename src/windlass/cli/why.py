@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from windlass.cli.output import safe
 from windlass.cli.session import WORDS, Session, job_argument, verb
 
 
@@ -23,12 +24,12 @@ def command(session: Session, job: str) -> None:
 
 
 def lines(why: Mapping[str, Any], *, brief: bool = False) -> list[str]:
-    found = [str(why.get("sentence") or why.get("state"))]
+    found = str(why.get("sentence") or why.get("state")).split("\n")
     if brief:
-        return found
+        return [safe(line) for line in found]
     for item in why.get("evidence") or ():
         first, *rest = str(item).splitlines() or [""]
         found += [f"  - {first}", *(f"    {line}" for line in rest)]
     if why.get("next"):
         found.append(f"  next: {why['next']}")
-    return found
+    return [safe(line) for line in found]

@@ -1,8 +1,9 @@
 """The user's code as a list of files by content: unchanged files are not read or sent again.
 
-`scan` walks a directory (regular files only, ignore files honoured) and hashes what it does not
-know by (path, size, mtime, inode); the digest of the bundle is that of its canonical manifest,
-as in docs/internals/protocol.md. `upload` sends the blobs that the server lacks.
+`scan` walks a directory (regular files with names that can be sent, ignore files honoured) and
+hashes what it does not know by (path, size, mtime, inode); the digest of the bundle is that of its
+canonical manifest, as in docs/internals/protocol.md. `upload` sends the blobs that the server
+lacks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from windlass.client.http import Http, path_of
 from windlass.client.ignore import ALWAYS, FILES, Included, Rule, rules, verdict
 from windlass.client.places import cache_dir, data_dir, write_private
 from windlass.core.errors import InvalidInput, TooLarge
+from windlass.core.paths import wrong_code_path
 
 MAX_BYTES = 512 * 2**20
 MAX_FILES = 20_000
@@ -106,6 +108,11 @@ class _Walk:
             if is_directory and self.include.may_be_below(path):
                 self.directory(path, [*known, _NOTHING_BELOW])
             return
+        # Of a folder: as it would be for a file in it.
+        reason = wrong_code_path(f"{path}/_" if is_directory else path)
+        if reason:
+            self.notes.append(f"left out {path!a}: {reason}")
+            return
         if is_directory:
             self.directory(path, known)
             return
@@ -120,11 +127,6 @@ class _Walk:
             return
         if not stat.S_ISREG(seen.st_mode):
             self.notes.append(f"left out {path}: not a regular file")
-            return
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            self.notes.append(f"left out {path!r}: its name is not text")
             return
         if seen.st_size > LARGE_BYTES and not (wanted or said is False or path.endswith(".py")):
             self.miss(path)

@@ -1,4 +1,4 @@
-"""What the path of a file of a run or of a model may be.
+"""What the path of a file may be: of code (`wrong_code_path`), of a run or of a model.
 
 A path here is a name in a table and never part of a place on the server's disk. It is still
 checked, because whoever downloads joins it to a folder, and because other programs decode twice,
@@ -16,6 +16,33 @@ MAX_PATH_BYTES = 1024
 MAX_DEPTH = 64
 _DRIVE = re.compile(r"[A-Za-z]:")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+MAX_PART_BYTES = 255
+"""Of one name: no file system has longer ones."""
+
+
+def wrong_code_path(path: str) -> str:
+    """Why a file of code cannot be sent under this path; "": it can. One rule for whoever sends,
+    keeps and lays out; a worker, which imports none of this, takes all that it lets through."""
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "its name is not text"
+    parts = path.split("/")
+    if size > MAX_PATH_BYTES:
+        return f"its path is longer than {MAX_PATH_BYTES} bytes"
+    if any(part in ("", ".", "..") for part in parts):
+        return "its path is not a plain one below the folder"
+    if len(parts) > MAX_DEPTH:
+        return f"it lies more than {MAX_DEPTH} folders deep"
+    if not path.isprintable():
+        return "its name holds a control character or an unusual space"
+    if "\\" in path or _DRIVE.match(path):
+        return "its name is a path of another kind on Windows"
+    if any(len(part.encode()) > MAX_PART_BYTES for part in parts):
+        return f"a name in its path is longer than {MAX_PART_BYTES} bytes"
+    return ""
 
 
 def plain_path(path: str, field: str = "path") -> str:

@@ -168,13 +168,13 @@ class ProjectBlobs:
 
     def _settle(self, draft: Path, digest: str) -> None:
         final = self.path(digest)
+        made = not final.parent.exists()
         final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.replace(draft, final)
-        folder = os.open(final.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)  # its name is on the disk too before anything refers to it
-        finally:
-            os.close(folder)
+        # Its name is on the disk too before anything refers to it, and its folder's.
+        above = (self._folder, self._folder.parent) if made else ()
+        for folder in (final.parent, *above):
+            _sync(folder)
 
     def sweep(self, wanted: set[str], before_ms: int) -> int:
         """Remove old blobs that nothing refers to, and what was never finished."""
@@ -189,6 +189,14 @@ class ProjectBlobs:
                     file.unlink(missing_ok=True)
                     gone += 1
         return gone
+
+
+def _sync(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _size(found: Object | None) -> int | None:

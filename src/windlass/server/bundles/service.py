@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic import Field
 from sqlalchemy import Connection, delete, insert, select, tuple_, union_all, update
 
 from windlass.core.errors import InvalidInput, NotFound, TooLarge
+from windlass.core.paths import wrong_code_path
 from windlass.core.reports import Digest
 from windlass.core.strict import Count, Line, Strict
 from windlass.server.bundles.blobs import MAX_BLOB, Blobs
@@ -54,15 +54,8 @@ def check(manifest: Manifest) -> int:
     """The bundle's size; InvalidInput for a path that leaves its folder or is there twice."""
     seen: set[str] = set()
     for file in manifest.files:
-        parts = file.path.split("/")
-        if (
-            file.path.startswith("/")
-            or "\\" in file.path
-            or any(part in ("", ".", "..") for part in parts)
-            or re.match(r"^[A-Za-z]:", file.path)
-            or not file.path.isprintable()
-        ):
-            raise InvalidInput(f"files: {file.path!r} is not a plain relative path")
+        if reason := wrong_code_path(file.path):
+            raise InvalidInput(f"files: {file.path!a}: {reason}")
         if file.path in seen:
             raise InvalidInput(f"files: {file.path!r} is there twice")
         seen.add(file.path)

@@ -5,6 +5,7 @@ the job could change meanwhile.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,7 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windlass.core.errors import NotFound
+from windlass.core.errors import InvalidInput, NotFound
+from windlass.core.explain import found
+from windlass.core.reports import CheckpointNote
 from windlass.engines.removal import remove_tree
 from windlass.server import failpoints
 
@@ -23,6 +26,7 @@ OWN = re.compile(r"step-\d{12,}-\d{6,}")
 """What the writer of `windlass.job` calls them."""
 NOTICED = ".windlass"
 MAX_FILES = 20_000
+MAX_DEPTH = 16
 _MAX_MANIFEST = 16 * 2**20
 _UNSAYABLE = re.compile("[\0\ud800-\udfff]")
 """What neither a database nor an answer takes: JSON can name half a surrogate pair."""
@@ -36,6 +40,49 @@ def inside(folder: Path, path: str) -> tuple[str, ...] | None:
     except ValueError:
         return None
     return parts if parts and ".." not in parts and "\0" not in path else None
+
+
+def place_in(job_id: str, path: str) -> tuple[str, ...] | None:
+    """The parts of a checkpoint's path below its job's folder, whichever server's home that lies
+    in, as a worker names it; None: it is not in that folder."""
+    parts = tuple(path.split("/"))
+    folder = ("jobs", job_id, "checkpoints")
+    at = next((n for n in range(1, len(parts)) if parts[n : n + 3] == folder), None)
+    if at is None or parts[0] != "":
+        return None
+    inner = parts[at + 3 :]
+    plain = all(part not in ("", ".", "..") and part.isprintable() for part in inner)
+    return inner if plain and 0 < len(inner) <= MAX_DEPTH else None
+
+
+def demand_place(job_id: str, note: CheckpointNote) -> None:
+    """Raises InvalidInput where a checkpoint does not lie where its job saves them. The name of
+    one of our writer's says its step and attempt, so that none can stand before another."""
+    inner = place_in(job_id, note.path)
+    if inner is None:
+        raise InvalidInput(
+            f"path: below the job's folder of checkpoints, …/jobs/{job_id}/checkpoints "
+            f"(found {found(note.path)})"
+        )
+    own = f"step-{note.step:012d}-{note.attempt:06d}"
+    if note.source == "windlass" and inner != (own,):
+        raise InvalidInput(f"path: of step {note.step}, {own} (found {found(note.path)})")
+    if note.source == "files" and (inner[0] == NOTICED or OWN.fullmatch(inner[0])):
+        raise InvalidInput(f"path: a script's own files (found {found(note.path)})")
+
+
+def demand_files(folder: Path, job_id: str, note: CheckpointNote) -> None:
+    """Raises InvalidInput where no finished checkpoint with this digest lies there."""
+    demand_place(job_id, note)
+    path = folder.joinpath(*(place_in(job_id, note.path) or ()))
+    try:
+        _, entries = manifest(folder, str(path))
+    except NotFound as err:
+        raise InvalidInput(f"path: {err.message}") from err
+    listed = sorted(entries, key=lambda entry: str(entry["path"]))
+    text = json.dumps(listed, sort_keys=True, separators=(",", ":"))
+    if hashlib.sha256(text.encode()).hexdigest() != note.digest:
+        raise InvalidInput(f"digest: not that of the files of {path.name}")
 
 
 def manifest(folder: Path, path: str) -> tuple[Path, list[Entry]]:
@@ -188,12 +235,12 @@ def _entries(folder: Path, parts: Sequence[str], of_path: str | None) -> list[En
     with open(opened, "rb") as file:
         text = file.read(_MAX_MANIFEST + 1)
     try:
-        found: Any = json.loads(text) if len(text) <= _MAX_MANIFEST else None
-        if of_path is not None and found["path"] != of_path:
+        told: Any = json.loads(text) if len(text) <= _MAX_MANIFEST else None
+        if of_path is not None and told["path"] != of_path:
             raise NotFound("of another one")
         entries: list[Entry] = [
             {"path": str(each["path"]), "bytes": int(each["bytes"]), "digest": str(each["digest"])}
-            for each in found["files"]
+            for each in told["files"]
         ]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as err:
         raise NotFound(f"{'/'.join(parts)} makes no sense") from err

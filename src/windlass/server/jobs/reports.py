@@ -6,25 +6,32 @@ of an attempt that is over is refused (`Fenced`), and its worker then ends what 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from windlass.core.access import Principal
 from windlass.core.errors import Fenced, InvalidInput, Unreadable
+from windlass.core.explain import explain
 from windlass.core.reports import (
+    MOST_EVIDENCE,
     Beat,
     CheckpointNote,
     Ended,
     Fetched,
+    Note,
     OrderAnswer,
+    RankEnd,
+    RankWords,
     Register,
     Report,
 )
-from windlass.server.checkpoints import starting
+from windlass.server.checkpoints import files, starting
+from windlass.server.events.tables import events
 from windlass.server.jobs import gangs, losses, moves, orders
 from windlass.server.jobs.tables import attempts, checkpoints, jobs, workers
 from windlass.server.reading import spec_of
@@ -35,6 +42,8 @@ Row = dict[str, Any]
 _NOTES = frozenset({"hung", "dropped", "bad-checkpoint", "rank-lost", "rank-back", "note"})
 _OF_CHECKPOINTS = frozenset({"checkpoint", "checkpoint-verified", "checkpoint-gone"})
 _MAX_STACK = 20_000
+MOST_NOTES = 1000
+"""Of one attempt in the job's story; what a note leads to happens after that too."""
 
 
 def register(conn: Connection, who: Principal, report: Register, now_ms: int) -> None:
@@ -61,7 +70,7 @@ def register(conn: Connection, who: Principal, report: Register, now_ms: int) ->
     )  # fmt: skip
     for offered in report.checkpoints:
         # Complete on disk, though its attempt may have died before it was registered.
-        with suppress(ValidationError):  # a damaged one has no digest
+        with suppress(ValidationError, InvalidInput):  # a damaged one has no digest
             note = CheckpointNote.model_validate(offered)
             if note.attempt < attempt["number"]:
                 keep_checkpoint(conn, who, note, now_ms)
@@ -114,9 +123,12 @@ def rendezvous(
     return job, attempt, answer
 
 
-def started(conn: Connection, who: Principal, report: Report, ranks: Any, now_ms: int) -> None:
+def started(
+    conn: Connection, who: Principal, report: Report, ranks: Sequence[RankWords], now_ms: int
+) -> None:
     _, attempt = _mine(conn, who, report)
-    columns = {"started_ms": now_ms, "beat_ms": now_ms, "ranks": list(ranks)}
+    told = [rank.as_told() for rank in ranks]
+    columns = {"started_ms": now_ms, "beat_ms": now_ms, "ranks": told}
     orders.report(conn, attempt["id"], report.node, report.seq, columns)
 
 
@@ -125,25 +137,28 @@ def beat(conn: Connection, who: Principal, report: Beat, now_ms: int) -> bool:
     job, attempt = _mine(conn, who, report)
     columns: Row = {"beat_ms": now_ms}
     if report.ranks:
-        columns["ranks"] = list(report.ranks)
-        columns |= used.by_beat(report.ranks, now_ms)
-    ended = [dict(note) for note in report.notes if _has_ended(note)]
+        columns["ranks"] = [rank.as_told() for rank in report.ranks]
+        columns |= used.by_beat(columns["ranks"], now_ms)
+    ended = {note.rank: _end_in(note) for note in report.notes if _has_ended(note)}
     if ended:
         known = conn.execute(
             select(workers.c.ended_ranks).where(
                 workers.c.attempt_id == attempt["id"], workers.c.node == report.node
             )
         ).scalar()
-        columns["ended_ranks"] = [*(known or ()), *ended]
-    if any(note.get("kind") == "hung" and note.get("whole_node") for note in report.notes):
+        before = [each for each in known or () if each.get("rank") not in ended]
+        columns["ended_ranks"] = [*before, *ended.values()]
+    if any(note.kind == "hung" and note.whole_node for note in report.notes):
         columns["hung_ms"] = now_ms
     if not orders.report(conn, attempt["id"], report.node, report.seq, columns):
         return False
+    room = _room_for_notes(conn, job["id"], attempt["number"]) if report.notes else 0
     for note in report.notes:
-        if note.get("kind") in _OF_CHECKPOINTS:
+        if note.kind in _OF_CHECKPOINTS:
             _keep_word_of_checkpoint(conn, who, job["id"], note, now_ms)
-        else:
-            _keep_note(conn, job["id"], report.node, note, now_ms)
+        elif note.kind in _NOTES:
+            _keep_note(conn, job["id"], report.node, note, now_ms, room)
+            room -= 1
     return bool(report.notes)
 
 
@@ -153,7 +168,9 @@ def ended(conn: Connection, who: Principal, report: Ended, now_ms: int) -> None:
     record = report.record
     if record.attempt_id != attempt["id"] or report.attempt != attempt["number"]:
         raise Fenced("this record is of another attempt")
-    keep_record(conn, job, attempt, record.model_dump(mode="json"), now_ms)
+    whole = record.model_dump(mode="json", exclude={"ranks"})
+    whole["ranks"] = [rank.as_told() for rank in record.ranks]
+    keep_record(conn, job, attempt, whole, now_ms)
 
 
 def keep_record(
@@ -177,20 +194,28 @@ def order_answer(
     conn: Connection, who: Principal, order: int, report: OrderAnswer, now_ms: int
 ) -> None:
     _, attempt = _mine(conn, who, report)
-    orders.answer(conn, attempt["id"], order, report.node, report.ok, dict(report.result), now_ms)
+    result = report.result.model_dump(mode="json")
+    orders.answer(conn, attempt["id"], order, report.node, report.ok, result, now_ms)
 
 
 def keep_checkpoint(conn: Connection, who: Principal, note: CheckpointNote, now_ms: int) -> bool:
-    """Register a checkpoint: from here on a restart resumes from it. False when it was known."""
+    """Register a checkpoint: from here on a restart resumes from it. False when it was known.
+    Raises InvalidInput for one that cannot be this job's."""
     job, attempt = orders.current(conn, who.attempt_id or "")
     if note.attempt > attempt["number"]:
         raise Fenced(f"attempt {note.attempt} has not begun")
     if note.mirrored:
         return False  # its worker registers it once all of it is here (`server/mirror`)
+    files.demand_place(job["id"], note)
     this = (checkpoints.c.job_id == job["id"]) & (checkpoints.c.path == note.path)
-    known = conn.execute(select(checkpoints.c.digest, checkpoints.c.source).where(this)).first()
+    columns = (checkpoints.c.digest, checkpoints.c.source, checkpoints.c.attempt)
+    known = conn.execute(select(*columns).where(this)).first()
     own_files = note.source == "files"
-    if known is not None and (not own_files or known.digest == note.digest):
+    if known is None and not own_files and _is_known(conn, job["id"], note):
+        return False
+    if known is not None and (
+        not own_files or known.digest == note.digest or known.attempt > note.attempt
+    ):
         return False
     values = {
         "attempt": note.attempt, "step": note.step, "digest": note.digest, "bytes": note.bytes,
@@ -208,6 +233,14 @@ def keep_checkpoint(conn: Connection, who: Principal, note: CheckpointNote, now_
     )  # fmt: skip
     advance(conn, attempt["id"], note.step)
     return True
+
+
+def _is_known(conn: Connection, job_id: str, note: CheckpointNote) -> bool:
+    """Whether our writer's checkpoint of this step and attempt is there by another path: told
+    twice, one would push others out of those that are kept."""
+    same = (checkpoints.c.attempt == note.attempt) & (checkpoints.c.step == note.step)
+    mine = (checkpoints.c.job_id == job_id) & (checkpoints.c.source == note.source)
+    return conn.execute(select(checkpoints.c.path).where(mine, same)).first() is not None
 
 
 def newest_checkpoint(conn: Connection, job_id: str) -> Row | None:
@@ -264,67 +297,89 @@ def _mine(conn: Connection, who: Principal, report: Report) -> tuple[Row, Row]:
     return job, attempt
 
 
-def _has_ended(note: Mapping[str, Any]) -> bool:
+def _has_ended(note: Note) -> bool:
     """That a rank will not run again: it ended well, or was given up."""
-    kind = note.get("kind")
-    return kind == "rank-ended" or (kind == "rank-lost" and bool(note.get("given_up")))
+    return note.kind == "rank-ended" or (note.kind == "rank-lost" and note.given_up)
+
+
+def _end_in(note: Note) -> Row:
+    """Raises InvalidInput where it does not say which rank ended."""
+    told = note.as_told()
+    try:
+        RankEnd.model_validate(told)
+    except ValidationError as err:
+        raise explain(err.errors(include_url=False), RankEnd) from None
+    return told
 
 
 def _keep_word_of_checkpoint(
-    conn: Connection, who: Principal, job_id: str, note: Mapping[str, Any], now_ms: int
+    conn: Connection, who: Principal, job_id: str, note: Note, now_ms: int
 ) -> None:
     """A script's own files were found finished, or are gone; one was verified once more."""
-    this = (checkpoints.c.job_id == job_id) & (checkpoints.c.path == str(note.get("path", "")))
-    if note["kind"] == "checkpoint":
-        with suppress(ValidationError):  # user code may have had a part in it
-            keep_checkpoint(conn, who, CheckpointNote.model_validate(dict(note)), now_ms)
-    elif note["kind"] == "checkpoint-verified":
+    this = (checkpoints.c.job_id == job_id) & (checkpoints.c.path == (note.path or ""))
+    if note.kind == "checkpoint":
+        # User code may have had a part in it.
+        with suppress(ValidationError, InvalidInput):
+            keep_checkpoint(conn, who, CheckpointNote.model_validate(note.as_told()), now_ms)
+    elif note.kind == "checkpoint-verified":
         conn.execute(update(checkpoints).where(this).values(verified_ms=now_ms))
     else:
         conn.execute(delete(checkpoints).where(this, checkpoints.c.source == "files"))
 
 
+def _room_for_notes(conn: Connection, job_id: str, attempt: int) -> int:
+    mine = (events.c.job_id == job_id) & (events.c.attempt == attempt)
+    kept = select(func.count()).select_from(events).where(mine, events.c.kind.in_(_NOTES))
+    return MOST_NOTES - int(conn.execute(kept).scalar_one())
+
+
 def _keep_note(
-    conn: Connection, job_id: str, node: str, note: Mapping[str, Any], now_ms: int
+    conn: Connection, job_id: str, node: str, note: Note, now_ms: int, room: int
 ) -> None:
-    kind = str(note.get("kind", "note"))
-    if kind not in _NOTES:
-        return
-    data = {name: _bounded(value) for name, value in note.items() if name != "kind"}
-    data["node"] = node
-    moves.note(
-        conn,
-        moves.load(conn, job_id),
-        kind,
-        reason=_sentence(kind, note),
-        now_ms=now_ms,
-        data=data,
-    )
-    if kind == "bad-checkpoint" and note.get("path"):
+    data = {**_story(note), "node": node}
+    words = _sentence(note)
+    if room == 1:
+        words += f" ({MOST_NOTES} notes of this attempt are kept; this is the last)"
+    if room > 0:
+        moves.note(
+            conn, moves.load(conn, job_id), note.kind, reason=words, now_ms=now_ms, data=data
+        )
+    if note.kind == "bad-checkpoint" and note.path:
         conn.execute(
             update(checkpoints)
-            .where(checkpoints.c.job_id == job_id, checkpoints.c.path == str(note["path"]))
-            .values(bad=str(note.get("reason", ""))[:1000])
+            .where(checkpoints.c.job_id == job_id, checkpoints.c.path == note.path)
+            .values(bad=(note.reason or "")[:1000])
         )
 
 
-def _sentence(kind: str, note: Mapping[str, Any]) -> str:
-    if kind == "hung":
-        seconds = int(note.get("idle_ms", 0)) / 1000
+def _sentence(note: Note) -> str:
+    if note.kind == "hung":
+        seconds = note.idle_ms / 1000
         long = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"
-        return f"rank {note.get('rank')} made no progress for {long}"
-    if kind == "bad-checkpoint":
-        return f"checkpoint {note.get('path')} left aside: {note.get('reason')}"
-    if kind == "dropped":
-        return f"rank {note.get('rank')}: {note.get('bytes')} bytes of output dropped"
-    return str(note.get("text") or note.get("reason") or kind)
+        return f"rank {note.rank} made no progress for {long}"
+    if note.kind == "bad-checkpoint":
+        return f"checkpoint {note.path} left aside: {note.reason}"
+    if note.kind == "dropped":
+        return f"rank {note.rank}: {note.bytes} bytes of output dropped"
+    return (note.text or note.reason or note.kind)[:_MAX_STACK]
 
 
-def _bounded(value: Any) -> Any:
+def _story(note: Note) -> Row:
+    """What is kept of a note: long texts are cut, the more the longer all of it is."""
+    told = note.as_told()
+    told.pop("kind", None)
+    for most in (_MAX_STACK, _MAX_STACK // 10, 100):
+        kept = {name: _bounded(value, most) for name, value in told.items()}
+        if len(json.dumps(kept)) <= MOST_EVIDENCE:
+            return kept
+    return {}
+
+
+def _bounded(value: Any, most: int) -> Any:
     if isinstance(value, str):
-        return value[:_MAX_STACK]
+        return value[:most]
     if isinstance(value, Sequence):
-        return [_bounded(each) for each in value[:64]]
+        return [_bounded(each, most) for each in value[:64]]
     if isinstance(value, Mapping):
-        return {str(name): _bounded(each) for name, each in list(value.items())[:64]}
+        return {str(name)[:most]: _bounded(each, most) for name, each in [*value.items()][:64]}
     return value

@@ -220,7 +220,7 @@ async def beat(
         parts.pulse.used(call.principal.project_id, job_id)
     if look:
         parts.reconcile.hint(call.principal.job_id or "")
-    if any(note.get("kind") == "checkpoint" for note in body.notes):
+    if any(note.kind == "checkpoint" for note in body.notes):
         parts.cleaning.hint(call.principal.job_id or "")
     return Orders()
 
@@ -287,7 +287,7 @@ async def spool(
         for line in batch.checkpoints:
             try:
                 reports.keep_checkpoint(conn, who, CheckpointNote.model_validate(line), now)
-            except ValidationError:
+            except (ValidationError, InvalidInput):
                 continue  # user code wrote it: not ours to fail on
 
     await parts.store.write(control)
@@ -319,10 +319,21 @@ async def ended(
 async def checkpoint(
     call: Run, parts: Wired, body: Annotated[CheckpointNote, Depends(json_body(CheckpointNote))]
 ) -> Taken:
-    """Register a checkpoint of this attempt: from here on a restart resumes from it."""
-    now = parts.clock.now_ms()
+    """Register a checkpoint of this attempt: from here on a restart resumes from it. Its files
+    are there already: one that is not would stand before those that are."""
+    now, job_id = parts.clock.now_ms(), call.principal.job_id or ""
+
+    def look(conn: Connection) -> int:
+        return int(orders.current(conn, call.principal.attempt_id or "")[1]["number"])
+
+    number = await parts.store.read(look)
+    if body.attempt != number:
+        raise Fenced(f"this token is of attempt {number}, the checkpoint of {body.attempt}")
+    if not body.mirrored:
+        folder = parts.settings.checkpoints_of(job_id)
+        await asyncio.to_thread(files_on_disk.demand_files, folder, job_id, body)
     await parts.store.write(lambda conn: reports.keep_checkpoint(conn, call.principal, body, now))
-    parts.cleaning.hint(call.principal.job_id or "")
+    parts.cleaning.hint(job_id)
     return Taken()
 
 

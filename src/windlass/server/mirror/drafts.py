@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from windlass.core.errors import InvalidInput, NotFound
-from windlass.core.paths import plain_path
+from windlass.core.paths import MAX_PART_BYTES, plain_path
 from windlass.core.reports import CheckpointNote
 from windlass.engines.removal import remove_tree
 from windlass.server.checkpoints import files
@@ -102,8 +102,15 @@ def read(found: dict[str, Any]) -> Manifest:
         digest = hashlib.sha256(canonical.encode()).hexdigest()
         if digest != found["digest"]:
             raise InvalidInput("manifest.digest: not that of its list of files")
-        if len({path for path, _ in entries}) != len(entries):
+        named = {path for path, _ in entries}
+        if len(named) != len(entries):
             raise InvalidInput("manifest.files: a path is there twice")
+        for path in named:
+            parts = path.split("/")
+            if any("/".join(parts[:depth]) in named for depth in range(1, len(parts))):
+                raise InvalidInput(f"manifest.files: {path!a} lies below another file")
+            if any(len(part.encode()) > MAX_PART_BYTES for part in parts):
+                raise InvalidInput(f"manifest.files: a name in {path!a} is too long")
         made = Manifest(
             _count(found, "attempt"),
             _count(found, "step"),

@@ -11,11 +11,13 @@ import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Request, Response
+from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from windlass.core.access import Right
 from windlass.core.errors import Fenced, InvalidInput, NotFound, TooLarge
-from windlass.core.reports import NodeName, Report
+from windlass.core.explain import explain
+from windlass.core.reports import CheckpointNote, NodeName, Report
 from windlass.core.strict import Line, Strict
 from windlass.server.access.calls import Call
 from windlass.server.checkpoints import catalogue, files
@@ -139,6 +141,11 @@ async def announce(
         raise Fenced(f"this token is of attempt {number}")
     job_id = call.principal.job_id or ""
     folder = parts.settings.checkpoints_of(job_id)
+    try:
+        note = wanted.note(folder)
+        files.demand_place(job_id, note)
+    except ValidationError as err:
+        raise explain(err.errors(include_url=False), CheckpointNote) from None
     left = await asyncio.to_thread(drafts.missing, folder, number, wanted)
     if left == []:
         wrong = await asyncio.to_thread(drafts.keep, folder, number, wanted)
@@ -151,7 +158,7 @@ async def announce(
                 for part, have in left
             ),
         )
-    now, note = parts.clock.now_ms(), wanted.note(folder)
+    now = parts.clock.now_ms()
     try:
         await parts.store.write(
             lambda conn: reports.keep_checkpoint(conn, call.principal, note, now)

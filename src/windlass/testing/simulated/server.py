@@ -223,9 +223,8 @@ class Server:
         self.reconcile.hint(who.job_id)
 
     async def checkpoint(self, who: FakeWorker, step: int) -> None:
-        body = CheckpointNote(
-            attempt=who.attempt, step=step, path=f"step-{step}-{who.attempt}", digest="0" * 64
-        )
+        path = f"/simulated/jobs/{who.job_id}/checkpoints/step-{step:012d}-{who.attempt:06d}"
+        body = CheckpointNote(attempt=who.attempt, step=step, path=path, digest="0" * 64)
         now = self.clock.now_ms()
         await self._keep(
             "checkpoint",
