@@ -127,7 +127,7 @@ def test_run_starts_the_server_of_this_machine_when_it_is_not_up(
     cli: Call, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = [sys.executable, str(STANDIN), "--home", str(home)]
-    monkeypatch.setattr(local, "command", lambda: words)
+    monkeypatch.setattr(local, "command", lambda settings: words)
     try:
         done = cli("submit", "-q", "--", "true")
         assert done.code == 0 and len(done.out.strip()) == 32

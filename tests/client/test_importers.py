@@ -19,10 +19,10 @@ from windlass.client import documents
 from windlass.client.importers import quantities, shellscript
 from windlass.client.importers.base import Fate, Imported, Note
 from windlass.client.importers.jobtext import render
-from windlass.client.importers.registry import convert, detect
+from windlass.client.importers.registry import convert, detect, filled
 from windlass.client.importers.slurm_options import Shape
 from windlass.core.errors import InvalidInput
-from windlass.core.jobs import JobSpec
+from windlass.core.jobs import FILL_IN, JobSpec
 
 SAMPLES = Path(__file__).parent / "importer_samples"
 GOLDEN = SAMPLES / "golden"
@@ -464,7 +464,7 @@ def test_a_header_line_after_a_command_is_left_out_as_slurm_does() -> None:
         ("cd x && python y.py", ["sh", "-c", "cd x && python y.py"], None),
         ("python -m determined.launch.horovod python t.py", ["python", "t.py"], "horovod"),
         ("python -m determined.launch.deepspeed -- t.py", ["t.py"], "pytorch"),
-        ("model_def:Trial", ["python", "model_def.py"], None),
+        ("model_def:Trial", [FILL_IN], None),
     ],
 )
 def test_entrypoints_of_determined(entrypoint, run, framework) -> None:
@@ -589,7 +589,7 @@ def test_whatever_a_script_does_nothing_but_invalid_input_is_raised(text: str) -
         (job,) = convert("#!/bin/sh\n#SBATCH -N 2\n" + text)
     except InvalidInput:
         return
-    assert JobSpec.model_validate(job.spec).roles
+    assert JobSpec.model_validate(filled(job.spec)).roles
 
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)

@@ -48,6 +48,7 @@ def folder(shared: Platform, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_commands_print_what_their_schema_says(shared: Platform, folder: Path) -> None:
     wrong = []
     for call in CALLS:

@@ -52,7 +52,7 @@ def detect(document: Any, where: str = "the file") -> Importer:
     raise InvalidInput(f"{where}: {found}: not known here", hint=_known())
 
 
-def _filled(spec: dict[str, Any]) -> dict[str, Any]:
+def filled(spec: dict[str, Any]) -> dict[str, Any]:
     """As it will be once what was left to fill in is there."""
 
     def done(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _checked(importer: Importer, document: Any, where: str) -> Imported:
     except InvalidInput as err:
         raise InvalidInput(f"{where}: {err.message}", hint=err.hint) from None
     try:
-        JobSpec.model_validate(_filled(job.spec))
+        JobSpec.model_validate(filled(job.spec))
     except ValidationError as err:
         first = err.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the job"
