@@ -346,7 +346,7 @@ def _guess(spec: dict[str, Any], sent: folders.Sent, elsewhere: bool = False) ->
     file = standing / script if script else None
     root = sent.folder or standing
     beside = (lambda module, dots: _beside(file, root, module, dots)) if file else None
-    text = _text(file) if script not in sent.texts else sent.texts[script]
+    text = sent.texts[script] if script and script in sent.texts else _text(file)
     try:
         found = guess(command, text, len(ranks_of(spec)), beside)
     except Unsure as err:
