@@ -356,7 +356,9 @@ async def _tend(parts: Parts) -> None:
     while True:
         await asyncio.sleep(60)
         turn += 1
-        due = {**chores, "old code": partial(_sweep, parts)} if turn % 60 == 0 else chores
+        due = dict(chores)
+        if turn % 60 == 0:
+            due["old code"] = partial(_sweep, parts)
         for name, chore in due.items():
             try:
                 await chore()
