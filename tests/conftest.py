@@ -4,6 +4,7 @@ tests."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ pytest_plugins = ["windlass.testing.contract_table"]
 # hands it on: those that tests press Ctrl-C in would not hear it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# xdist tells its lanes how wide they are. Commands that tests run would cut their tables to that.
+os.environ.pop("COLUMNS", None)
 
 # By the clock on the wall, which on a busy machine says nothing about what is tested.
 settings.register_profile(

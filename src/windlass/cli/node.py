@@ -28,7 +28,8 @@ def ls(session: Session) -> None:
     head, rows = HEAD, [row(node) for node in nodes]
     if any(node.reason for node in nodes):
         head = [*HEAD, "REASON"]
-        rows = [[*cells, node.reason] for cells, node in zip(rows, nodes, strict=True)]
+        words = [node.reason.removeprefix("the node has ") for node in nodes]
+        rows = [[*cells, why] for cells, why in zip(rows, words, strict=True)]
     session.items([node.data for node in nodes], head, rows, SPARE)
 
 

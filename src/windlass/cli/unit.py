@@ -19,7 +19,7 @@ def path(file: str) -> Path:
     """Where it goes: as root the machine's, else the user's own; or the file that was named."""
     if file:
         return Path(file).absolute()
-    if os.name == "posix" and os.geteuid() == 0:
+    if _is_root():
         return Path("/etc/systemd/system") / NAME
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "systemd" / "user" / NAME
@@ -30,7 +30,7 @@ def text(told: Mapping[str, Any]) -> str:
     home = os.environ.get("WINDLASS_HOME")
     named = f"Environment={_quoted(f'WINDLASS_HOME={data_dir()}')}\n" if home else ""
     words = " ".join(_quoted(word) for word in local.command(told))
-    target = "multi-user.target" if os.geteuid() == 0 else "default.target"
+    target = "multi-user.target" if _is_root() else "default.target"
     return f"""\
 [Unit]
 Description=Windlass, the server of {data_dir()}
@@ -54,7 +54,7 @@ WantedBy={target}
 
 def enable(path: Path) -> str:
     """The commands that make it start, now and with the machine."""
-    user = "" if os.geteuid() == 0 else " --user"
+    user = "" if _is_root() else " --user"
     usual = path.parent.name in ("system", "user") and path.parent.parent.name == "systemd"
     name = path.name if usual else str(path)
     words = f"systemctl{user} daemon-reload && systemctl{user} enable --now {name}"
@@ -70,3 +70,8 @@ def _quoted(word: str) -> str:
     """As systemd reads it: `%` and `$` stand for something else there."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if plain != word or " " in word or not word else word
+
+
+def _is_root() -> bool:
+    """Windows has neither the call nor units."""
+    return bool(getattr(os, "geteuid", lambda: 1)() == 0)
