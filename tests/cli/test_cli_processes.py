@@ -84,7 +84,7 @@ def test_up_is_harmless_when_up_and_down_when_down(started: local.Server, cli: C
 @pytest.fixture
 def hanging(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[local.Server]:
     """A true server that was stopped in its tracks."""
-    found = local.start(local.command(port=0))
+    found = local.start(local.command({"port": 0}))
     try:
         os.kill(found.pid, signal.SIGSTOP)
         monkeypatch.setattr(local, "ANSWER_SECONDS", 1.0)
@@ -101,7 +101,7 @@ def test_a_server_that_hangs_is_not_one_that_is_away(hanging: local.Server, cli:
         assert f"pid {hanging.pid}" in told.err and "has not answered" in told.err
         assert "windlass down --force" in told.err and f"kill -CONT {hanging.pid}" in told.err
     with pytest.raises(Unavailable, match="has not answered"):
-        local.start(local.command(port=0))  # as `run` would
+        local.start(local.command({"port": 0}))  # as `run` would
     assert "down --force" in cli("doctor").out
     refused = cli("down", "--kill", "--force")
     assert refused.code == 2 and "stops no jobs" in refused.err

@@ -66,7 +66,7 @@ def test_jobs_with_garbled_rows_fail_alone_and_all_others_go_on(
     for job, spec in ((runs, CUT), (held, CUT), (waits, OTHER), (done, CUT)):
         rows.garble(job.id, spec)
     assert rows.change("UPDATE nodes SET offer = '{\"name' WHERE engine = 'local'")
-    platform.start()
+    client = platform.start().client
 
     # Each is set aside by itself, and says why.
     for job in (runs, held, waits):

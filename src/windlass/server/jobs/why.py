@@ -11,6 +11,7 @@ from windlass.core.strict import Strict
 from windlass.scheduler.events import Promise, Reason
 from windlass.server.clock import stamp
 from windlass.server.jobs import missing
+from windlass.server.reading import or_else
 
 Row = Mapping[str, Any]
 WORTH_TELLING = frozenset({"hung", "rank-lost", "rank-back"})
@@ -186,7 +187,11 @@ def _starting(job: Row, workers: Sequence[Row], said: Mapping[str, str]) -> Told
 
 
 def _fetches(job: Row) -> bool:
-    return bool(((job.get("spec") or {}).get("code") or {}).get("git"))
+    return bool(_code_of(job).get("git"))
+
+
+def _code_of(job: Row) -> Mapping[str, Any]:
+    return (or_else(job.get("spec"), {}) or {}).get("code") or {}
 
 
 def _running(
@@ -255,8 +260,8 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
         if failure.get("traceback"):
             evidence.append(str(failure["traceback"]).rstrip())
         following = f"windlass logs --rank {failure.get('rank', 0)} {job['name']}"
-        code = (job.get("spec") or {}).get("code") or {}
-        if not_sent := missing.sentence(str(failure.get("traceback") or ""), code):
+        trace = str(failure.get("traceback") or "")
+        if not_sent := missing.sentence(trace, _code_of(job)):
             evidence.append(not_sent)
     if last and last["outcome"] == Outcome.OOM:
         following = f"windlass rerun {job['name']} --memory with more"
@@ -266,7 +271,7 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
             or f"windlass show {job['name']}: check the command, the code and the environment"
         )
     if _fetches(job):
-        code = job["spec"]["code"]
+        code = _code_of(job)
         at = code.get("commit") or code.get("ref") or "its default branch"
         evidence.append(f"code: {code['git']} at {at[:12] if code.get('commit') else at}")
     evidence += _story(attempts[:-1])
