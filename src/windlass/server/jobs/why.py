@@ -10,6 +10,7 @@ from windlass.core.jobs import JobState, Outcome
 from windlass.core.strict import Strict
 from windlass.scheduler.events import Reason
 from windlass.server.clock import stamp
+from windlass.server.reading import or_else
 
 Row = Mapping[str, Any]
 WORTH_TELLING = frozenset({"hung", "rank-lost", "rank-back"})
@@ -154,7 +155,9 @@ def _starting(job: Row, workers: Sequence[Row], said: Mapping[str, str]) -> Told
 
 
 def _fetches(job: Row) -> bool:
-    return bool(((job.get("spec") or {}).get("code") or {}).get("git"))
+    spec = job.get("spec")  # garbled, perhaps: the rest is told all the same
+    code = spec.get("code") if isinstance(spec, Mapping) else None
+    return isinstance(code, Mapping) and bool(code.get("git"))
 
 
 def _running(
@@ -206,7 +209,7 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
     last = attempts[-1] if attempts else None
     evidence: list[str] = []
     following = f"windlass logs {job['name']}"
-    failure = (last["failure"] if last else None) or {}
+    failure = (or_else(last["failure"], None) if last else None) or {}
     if failure and "advice" not in failure:
         who = f"{failure.get('role')}-{failure.get('index')}"
         how = (
