@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert, select, update
 from usage_scene import BASE, DAY, HOUR
 
-from windlass.core.errors import NotFound
+from windlass.core.errors import Fenced, NotFound
 from windlass.core.usage import BudgetBody
 from windlass.server.access.tables import memberships, projects
 from windlass.server.usage import budgets, rollup
@@ -217,10 +217,10 @@ def test_a_meter_that_does_not_lead_writes_nothing(metered):
     metered.start("a", BASE)
 
     def refuse(conn):
-        raise RuntimeError("another leads")
+        raise Fenced("another leads")
 
     loop = Meter(metered.tenancy.store, Still(BASE + HOUR), guard=refuse, wished=lambda job: None)
-    with pytest.raises(RuntimeError, match="another leads"):
+    with pytest.raises(Fenced, match="another leads"):
         asyncio.run(loop.turn())
     assert metered.entries() == []
 

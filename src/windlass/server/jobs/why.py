@@ -191,7 +191,9 @@ def _fetches(job: Row) -> bool:
 
 
 def _code_of(job: Row) -> Mapping[str, Any]:
-    return (or_else(job.get("spec"), {}) or {}).get("code") or {}
+    spec = job.get("spec")  # garbled, perhaps: the rest is told all the same
+    code = spec.get("code") if isinstance(spec, Mapping) else None
+    return code if isinstance(code, Mapping) else {}
 
 
 def _running(
@@ -243,7 +245,7 @@ def _failed(job: Row, attempts: Sequence[Row]) -> Told:
     last = attempts[-1] if attempts else None
     evidence: list[str] = []
     following = f"windlass logs {job['name']}"
-    failure = (last["failure"] if last else None) or {}
+    failure = (or_else(last["failure"], None) if last else None) or {}
     if failure and "advice" not in failure:
         who = f"{failure.get('role')}-{failure.get('index')}"
         how = (
