@@ -149,9 +149,7 @@ class Fetched(Report):
     """What its repository's ref is there and then."""
 
 
-Ranks = Annotated[
-    tuple[Annotated[RankWords, _SMALL], ...], Field(max_length=10_000)
-]
+Ranks = Annotated[tuple[Annotated[RankWords, _SMALL], ...], Field(max_length=10_000)]
 
 
 class Started(Report):
@@ -163,9 +161,7 @@ class Beat(Report):
     ranks: Ranks = ()
     usage: dict[Line, Any] = {}
     """Minutes of samples: what has another form is left out."""
-    notes: Annotated[
-        tuple[Annotated[Note, _at_most(MOST_NOTE)], ...], Field(max_length=1000)
-    ] = ()
+    notes: Annotated[tuple[Annotated[Note, _at_most(MOST_NOTE)], ...], Field(max_length=1000)] = ()
 
 
 class OrderResult(Strict):
@@ -197,9 +193,7 @@ class ExitRecord(Strict):
     node: NodeName
     outcome: Annotated[Outcome, Field(strict=False)]
     reason: Text = ""
-    ranks: Annotated[
-        tuple[Annotated[RankEnd, _SMALL], ...], Field(max_length=10_000)
-    ] = ()
+    ranks: Annotated[tuple[Annotated[RankEnd, _SMALL], ...], Field(max_length=10_000)] = ()
     first_failure: Words | None = None
     survivors: Annotated[tuple[int, ...], Field(strict=False, max_length=10_000)] = ()
     advice: Text | None = None

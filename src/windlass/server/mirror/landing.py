@@ -90,8 +90,16 @@ def settle(root: Path, name: str) -> None:
 def remove(root: Path, parts: Sequence[str]) -> None:
     """Whether it was there or not."""
     with contextlib.suppress(NotFound), _folder(root, parts[:-1], make=False) as folder:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             os.unlink(parts[-1], dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError) as err:
+            raise InvalidInput(f"path: {parts[-1]!r} is no file") from err
+        except OSError as err:
+            if err.errno != errno.ENAMETOOLONG:
+                raise
+            raise InvalidInput(f"path: {parts[-1][:40]!r}… is longer than any name") from err
 
 
 @contextlib.contextmanager
