@@ -114,6 +114,7 @@ def test_a_restored_server_has_the_jobs_their_logs_and_files_and_runs_on(
     assert proven.returncode == 0, proven.stderr
 
 
+@pytest.mark.parametrize("dialect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
 def test_a_backup_without_secrets_says_what_does_not_work(
     platform: Platform, restored: Platform, tmp_path: Path
 ) -> None:
