@@ -58,7 +58,8 @@ def _rows(cells: list[Cell]) -> list[Row]:
     rows = [
         Row(
             f"predicted against measured samples a second, {len(cells)} plans of 3 models, "
-            f"{len(NAMES)} strategies and 2 or 4 workers (simulated compute): median error",
+            f"{len({cell[1] for cell in cells})} strategies and 2 or 4 workers (simulated "
+            "compute): median error",
             f"{middle:.1%}", "", f"{min(errors):.1%}…{max(errors):.1%}", "at most 15%",
             middle <= GOAL,
         )

@@ -113,11 +113,25 @@ def test_how_many_are_enough_is_told(cli: Call) -> None:
     done = cli("plan", *words, "--workers", "1..8", "--servers", "1..4")
     assert done.code == 0, done.err
     assert "4 SERVERS" in done.out and "adds at least 25%" in done.out
+    for drawn in ("no server", "1 server", "2 servers", "3 servers", "4 servers"):
+        assert re.search(rf"│.* {drawn}\b", done.out), f"no curve of {drawn}"
     data = json.loads(cli("plan", *words, "--workers", "1..8", "-o", "json").out)
     assert len(data["points"]) == 8 and 1 <= data["enough"]["workers"] <= 8
     assert cli("plan", *words, "--workers", "1..8", "-q").out.strip() == str(
         data["enough"]["workers"]
     )
+
+
+def test_where_servers_do_not_pay_this_is_said(cli: Call) -> None:
+    """Once it said of 4 servers that nothing was faster, beside a column that was, five times."""
+    words = ("--profile", VGG, "--link", "10Gbit", "--workers", "1..16", "--servers", "1..4")
+    done = cli("plan", *words)
+    assert "4 workers and 4 servers: 289 samples/s, 3.0x of one worker" in done.out
+    assert "16 workers and no server: 1,449 samples/s, 15.2x of one worker" in done.out
+    found = json.loads(cli("plan", *words, "-o", "json").out)
+    assert (found["enough"]["workers"], found["enough"]["servers"]) == (4, 4)
+    without = found["enough_without_servers"]
+    assert (without["workers"], without["servers"], without["replicas"]) == (16, 0, [15, 1])
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,16 @@ def test_a_curve_of_one_point_or_none() -> None:
     assert plot.curve([(1.0, 2.0)])
 
 
+@pytest.mark.parametrize("unicode", [True, False])
+def test_several_curves_share_a_plot_and_are_named_where_they_end(unicode: bool) -> None:
+    high = [(float(x), float(x)) for x in range(9)]
+    named = {"high": high, "low": [(0.0, 1.0), (8.0, 1.0)], "also low": [(4.0, 0.5)], "none": []}
+    lines = plot.curves(named, width=20, height=4, unicode=unicode)
+    assert [line[24:].strip() for line in lines[:4]] == ["high", "", "", "low, also low"]
+    assert lines[0].startswith("8 ") and lines[3].startswith("0 ")
+    assert plot.curves({"none": []}) == []
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.25, "0.2s"), (42, "42s"), (60, "1m"), (185, "3m 5s"), (7500, "2h 5m"), (90000, "1d 1h")],

@@ -190,7 +190,9 @@ def test_a_part_that_depends_on_values_stays_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", [Values, Items])
-def test_a_forward_that_depends_on_values_is_refused_with_its_line(kind: type[nn.Module]) -> None:
+def test_a_forward_that_depends_on_values_is_refused_with_its_line(
+    kind: type[nn.Module], capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InvalidInput) as refused:
         chain_of(vectors(doubled(kind())))
     assert "test_cut_tracing.py, line" in refused.value.message
@@ -198,6 +200,7 @@ def test_a_forward_that_depends_on_values_is_refused_with_its_line(kind: type[nn
     assert "in between: `" in refused.value.message
     assert "values of a tensor" in refused.value.message
     assert "task.blocks" in refused.value.hint
+    assert capfd.readouterr() == ("", ""), "torch prints no graph beside it"
 
 
 def test_what_runs_without_gradients_is_refused_rather_than_given_some() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from windlass.train.planning.costless import costless
 from windlass.train.planning.levels import solve_levels
 from windlass.train.planning.links import parse_link
 from windlass.train.planning.problem import (
@@ -150,6 +152,83 @@ def test_wide_graphs_keep_some_cuts_and_say_so() -> None:
         done |= members
         assert all(start in done for start, end in profile.edges if end in done)
     assert done == set(range(len(blocks)))
+
+
+def recurrent(draw: random.Random, layers: int) -> Profile:
+    """As tracing writes a recurrent network down: each layer gives a row of values, of which some
+    are taken out and never used, every other one is added to what went around it, and a state
+    that nobody computes goes in."""
+    blocks, edges = [BlockCost("state", 0.0, 0.0, 0, 0, 0)], []
+
+    def more(time: float, activation: int, *needs: int) -> int:
+        edges.extend((start, len(blocks)) for start in needs)
+        blocks.append(BlockCost(f"b{len(blocks)}", time / 3, time * 2 / 3, activation, 0, 0))
+        return len(blocks) - 1
+
+    last = more(draw.uniform(1, 20), draw.randint(10**5, 10**7), 0)
+    for number in range(layers):
+        size = draw.randint(10**5, 10**7)
+        own = more(0.0, 0, 0)
+        layer = more(draw.uniform(1, 20), size + 2000, last, own)
+        first = more(0.0, size, layer)
+        more(0.0, 1000, layer)
+        more(0.0, 1000, layer)
+        last = more(0.0, size, first, last) if number % 2 else first
+    return Profile(8, tuple(blocks), tuple(edges))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_costs_nothing_makes_no_graph_too_wide(seed: int) -> None:
+    """As the published profile of GNMT, which has eight values that nobody uses. The oracle tries
+    all its downsets."""
+    draw = random.Random(4000 + seed)
+    profile = recurrent(draw, 3)
+    link, workers = parse_link(draw.choice(("200Mbit", "1Gbit", "10Gbit"))), draw.randint(2, 6)
+    every = states_of(profile)
+    few = states_of(profile, 100)
+    assert every.exact and every.count > 200
+    assert few.exact and few.count <= 100
+    best, found = (problem_of(states, workers, link, True) for states in (every, few))
+    assert found.bottleneck_ms(solve(found) or []) == pytest.approx(
+        best.bottleneck_ms(solve(best) or []), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_of_all_plans_one_that_takes_along_what_costs_nothing_is_as_fast(seed: int) -> None:
+    """Of the blocks without time some are dear to send: those stay where they were. A stage of
+    nothing but such blocks, in which workers stand idle, is no plan."""
+    draw = random.Random(5000 + seed)
+    while len((profile := random_profile(draw, 7)).blocks) < 5:
+        pass
+    blocks = tuple(
+        replace(each, forward_ms=0.0, backward_ms=0.0, parameter_bytes=0)
+        if draw.random() < 0.5
+        else replace(each, parameter_bytes=10**8)
+        for each in profile.blocks
+    )
+    profile = replace(profile, blocks=blocks)
+    nothing = {at for at, each in enumerate(blocks) if not each.time_ms + each.parameter_bytes}
+    free = costless(profile)
+    needs = {at: {start for start, end in profile.edges if end == at} for at in free}
+
+    def takes_along(plan: list[tuple[set[int], int]]) -> bool:
+        done: set[int] = set()
+        for members, _ in plan:
+            done |= members
+            if any(at not in done and needs[at] <= done for at in free):
+                return False
+        return True
+
+    plans = [
+        plan
+        for plan in every_plan(profile, draw.randint(2, 4))
+        if all(not members <= nothing for members, _ in plan)
+    ]
+    speed = parse_link(draw.choice(("1Gbit", "10Gbit"))).bytes_per_s
+    best = min((slowest_ms(profile, plan, speed, True) for plan in plans), default=0.0)
+    kept = [slowest_ms(profile, plan, speed, True) for plan in plans if takes_along(plan)]
+    assert min(kept, default=0.0) == pytest.approx(best, rel=1e-12, abs=1e-12)
 
 
 def test_a_chain_of_thousands_is_thinned_to_its_cheapest_cuts() -> None:

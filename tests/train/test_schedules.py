@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -362,3 +363,15 @@ def test_a_wide_table_is_cut_to_the_terminal() -> None:
     lines = draw(at, 80).splitlines()
     assert all(len(line) <= 80 for line in lines[1:-1])
     assert lines[1].endswith(" …")
+
+
+def test_the_page_of_a_step_shows_this_order() -> None:
+    """docs/internals/pipedream-step.md: three straight stages, backward twice as long."""
+    pages = Path(__file__).parents[2] / "docs" / "internals"
+    page = (pages / "pipedream-step.md").read_text(encoding="utf-8")
+    told = [line.partition(" …")[0] for line in page.splitlines() if line.startswith("rank ")]
+    drawn = draw(clock(schedules.pipedream([1, 1, 1], 9), even))
+    rows = [line for line in drawn.splitlines() if line.startswith("rank ")]
+    assert len(told) == len(rows) == 3
+    for line, row in zip(told, rows, strict=True):
+        assert row.startswith(line) and line.count("F") > 4

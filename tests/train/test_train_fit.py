@@ -19,6 +19,7 @@ from alone import Alone, AloneAndAgain, AloneOnward, make
 
 import windlass.train as wt
 from windlass.core.errors import InvalidInput, MemberLost
+from windlass.train import registry
 from windlass.worker.ports import HeldPorts
 
 
@@ -58,6 +59,13 @@ def test_one_worker_alone_saves_where_it_is_told_to(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["step-000000000007-000001"]
     run = wt.fit(make, Alone(), steps=9, checkpoint=folder, progress=False)
     assert [point.step for point in run.result.losses] == [8, 9]
+
+
+def test_a_list_does_for_a_tuple() -> None:
+    """`--option replicas=[2,1]` of the example was refused: "should be a valid tuple"."""
+    found = registry.choose("pipedream", {"replicas": [2, 1], "cuts": [3]})
+    assert found == registry.choose("pipedream", {"replicas": (2, 1), "cuts": (3,)})
+    hash(found)  # nothing in it can change
 
 
 @pytest.mark.parametrize(

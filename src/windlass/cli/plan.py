@@ -224,37 +224,67 @@ def _show_counts(session: Session, found: HowMany) -> None:
     from windlass.core import plot
     from windlass.train.planning.counting import RULE
 
-    enough = found.enough
     data = {
         "points": [asdict(point) for point in found.points],
         "samples_per_s_of_one_worker": found.alone,
-        "enough": asdict(enough),
+        "enough": asdict(found.enough),
+        "enough_without_servers": asdict(found.without) if found.without else None,
         "rule": RULE,
     }
     if session.quiet or session.one(data):
         if session.quiet:
-            click.echo(enough.workers)
+            click.echo(found.enough.workers)
         return
     head, rows = _rows(found)
     output.print_table(head, rows, colour=None)
-    best: dict[int, float] = {}
-    asked_for = [point for point in found.points if bool(point.servers) == bool(enough.servers)]
-    for point in asked_for:
-        best[point.workers] = max(best.get(point.workers, 0.0), point.samples_per_s)
-    if len(best) > 1:
-        title = "samples/s by workers"
-        points = [(float(x), y) for x, y in best.items()]
+    drawn = _curves(found)
+    if any(len(points) > 1 for points in drawn.values()):
         click.echo()
-        for line in plot.curve(points, height=8, title=title, unicode=plot.unicode_wanted()):
+        title, unicode = "samples/s by workers", plot.unicode_wanted()
+        for line in plot.curves(drawn, height=8, title=title, unicode=unicode):
             click.echo(line)
-    servers = f" and {enough.servers} servers" if enough.servers else ""
-    last = enough == max(asked_for, key=lambda p: (p.samples_per_s, -p.workers))
-    click.echo(
-        f"\n{enough.workers} workers{servers}: {enough.samples_per_s:,.0f} samples/s, "
-        f"{enough.samples_per_s / found.alone:.1f}x of one worker"
-        + ("; nothing here is faster" if last else "; beyond, more does not pay")
-        + f"\n({RULE})"
+    click.echo()
+    for point in (found.enough, found.without):
+        if point is not None:
+            click.echo(_verdict(found, point))
+    click.echo(f"({RULE})")
+
+
+def _curves(found: HowMany) -> dict[str, list[tuple[float, float]]]:
+    """For each number of servers, its name where there is more than one."""
+    counts = sorted({point.servers for point in found.points}, reverse=True)
+    return {
+        _servers(count) if len(counts) > 1 else "": [
+            (float(point.workers), point.samples_per_s)
+            for point in found.points
+            if point.servers == count
+        ]
+        for count in counts
+    }
+
+
+def _verdict(found: HowMany, enough: Point) -> str:
+    alike = [point for point in found.points if bool(point.servers) == bool(enough.servers)]
+    with_what = ""
+    if found.without:
+        with_what = f" and {_servers(enough.servers)}"
+    strategy = "" if enough.servers else f", {_strategy(enough)}"
+    fastest = enough == max(alike, key=lambda p: (p.samples_per_s, -p.workers))
+    beyond = "no more of them are faster" if fastest else "beyond, more does not pay"
+    return (
+        f"{enough.workers} worker{'s' if enough.workers > 1 else ''}{with_what}: "
+        f"{enough.samples_per_s:,.0f} samples/s, {enough.samples_per_s / found.alone:.1f}x of one "
+        f"worker{strategy}; {beyond}"
     )
+
+
+def _servers(count: int) -> str:
+    return f"{count or 'no'} server{'s' if count > 1 else ''}"
+
+
+def _strategy(point: Point) -> str:
+    parts = "-".join(map(str, point.replicas)) if len(point.replicas) > 1 else ""
+    return f"{point.strategy} {parts}".rstrip()
 
 
 def _rows(found: HowMany) -> tuple[list[str], list[list[str]]]:
@@ -266,15 +296,14 @@ def _rows(found: HowMany) -> tuple[list[str], list[list[str]]]:
         rows = []
         for count in workers:
             point = rates[count, 0]
-            parts = "-".join(map(str, point.replicas)) if len(point.replicas) > 1 else ""
             rows.append(
                 [
                     str(count), f"{point.samples_per_s:,.0f}",
-                    f"{point.samples_per_s / found.alone:.2f}x", f"{point.strategy} {parts}",
+                    f"{point.samples_per_s / found.alone:.2f}x", _strategy(point),
                 ]
             )  # fmt: skip
         return head, rows
-    head = ["WORKERS", *(f"{n or 'NO'} SERVER{'S' if n > 1 else ''}" for n in servers)]
+    head = ["WORKERS", *(_servers(n).upper() for n in servers)]
     return head, [
         [str(count), *(_rate(rates.get((count, n))) for n in servers)] for count in workers
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 BARS = "▁▂▃▄▅▆▇█"
 ASCII_BARS = "_.-=+*#@"
@@ -50,18 +50,38 @@ def curve(
     unicode: bool = True,
 ) -> list[str]:
     """A plot of (x, y) with its axes' ends written beside it; [] when there is nothing to draw."""
-    good = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
-    if not good:
+    return curves({"": points}, width=width, height=height, title=title, unicode=unicode)
+
+
+def curves(
+    named: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    width: int = 60,
+    height: int = 10,
+    title: str = "",
+    unicode: bool = True,
+) -> list[str]:
+    """Several in one plot, each with its name to the right of where it ends."""
+    good = {
+        name: sorted((x, y) for x, y in points if math.isfinite(x) and math.isfinite(y))
+        for name, points in named.items()
+    }
+    xs = [x for points in good.values() for x, _ in points]
+    ys = [y for points in good.values() for _, y in points]
+    if not xs:
         return []
-    xs, ys = [x for x, _ in good], [y for _, y in good]
     left, right, low, high = min(xs), max(xs), min(ys), max(ys)
     columns, rows = (width * 2, height * 4) if unicode else (width, height)
     dots: set[tuple[int, int]] = set()
-    last: tuple[int, int] | None = None
-    for x, y in sorted(good):
-        at = (_cell(x, left, right, columns), rows - 1 - _cell(y, low, high, rows))
-        dots.update(dots_between(last or at, at))
-        last = at
+    names: dict[int, list[str]] = {}
+    for name, points in good.items():
+        last: tuple[int, int] | None = None
+        for x, y in points:
+            at = (_cell(x, left, right, columns), rows - 1 - _cell(y, low, high, rows))
+            dots.update(dots_between(last or at, at))
+            last = at
+        if last is not None and name:
+            names.setdefault(last[1] * height // rows, []).append(name)
     label_top, label_bottom = _short(high), _short(low)
     margin = max(len(label_top), len(label_bottom))
     side, corner, floor = ("│", "└", "─") if unicode else ("|", "+", "-")
@@ -73,7 +93,8 @@ def curve(
             if unicode
             else "".join("*" if (column, row) in dots else " " for column in range(width))
         )
-        lines.append(f"{label:>{margin}} {side}{cells}".rstrip())
+        end = " " + ", ".join(names.get(row, ()))
+        lines.append(f"{label:>{margin}} {side}{cells}{end}".rstrip())
     lines.append(" " * margin + " " + corner + floor * width)
     ends = _short(left), _short(right)
     gap = max(1, width - len(ends[0]) - len(ends[1]))

@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import field_validator
 
 from windlass.core.errors import InvalidInput
 from windlass.core.strict import Strict
@@ -33,6 +35,12 @@ class Strategy(Strict):
     has_servers: ClassVar[bool] = False
     places_model: ClassVar[bool] = False
     """Whether the runner itself moves the model (or its part of it) to the device."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, given: Any) -> Any:
+        """`replicas=[3, 1]`, as people and command lines write it; what is kept cannot change."""
+        return tuple(given) if isinstance(given, list) else given
 
     def check(self, task: Task, workers: int, servers: int) -> list[str]:
         """Raises InvalidInput on options that cannot work with this task or these numbers; gives

@@ -7,9 +7,12 @@ fixed as it trains; and BatchNorm, whose statistics could then no longer be defe
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 from collections.abc import Callable
-from typing import Any
+from contextlib import redirect_stderr
+from typing import Any, TextIO, cast
 
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
@@ -71,9 +74,24 @@ def _export(model: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         }
 
     dynamic = (*(pytree.tree_map(sizes, args)), *(pytree.tree_map(sizes, kwargs).values()))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stderr(cast(TextIO, _Others(sys.stderr))):
         warnings.simplefilter("ignore")
         return export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+
+
+class _Others:
+    """A stream without what this thread writes: where torch.export fails it prints all that it had
+    written down so far, twice. What it says is in our own message."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._own = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self._own else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _drop_checks(graph: fx.Graph, found: Any, calling: Calling) -> None:

@@ -42,6 +42,8 @@ class HowMany:
     """Samples a second of one worker."""
     enough: Point
     """More than these stops paying."""
+    without: Point | None = None
+    """Where servers were asked for: what is enough without any."""
 
 
 def how_many(question: Question, workers: Sequence[int], servers: Sequence[int]) -> HowMany:
@@ -70,7 +72,9 @@ def how_many(question: Question, workers: Sequence[int], servers: Sequence[int])
     if not asked_for:
         raise why or InvalidInput("workers: none of these make whole nodes")
     rate = alone.chosen.samples_per_s
-    return HowMany(tuple(points), rate, _enough(asked_for, rate))
+    plain = [point for point in points if servers and not point.servers]
+    without = _enough(plain, rate) if plain else None
+    return HowMany(tuple(points), rate, _enough(asked_for, rate), without)
 
 
 def _enough(points: Sequence[Point], alone: float) -> Point:

@@ -11,7 +11,8 @@ with branches there are more, and a branch may lie on either side of a cut:
 Sums over a stage are differences of sums over downsets, so planning needs a few numbers for each.
 A graph of many long branches has more downsets than anyone can try. Beyond `most` of them, the
 parts that are widest keep those downsets that a few orders of execution go through; `exact` is
-False then. Very long chains keep the cheapest cut of each stretch of time.
+False then, unless all those could be tried beside which no other is faster (`costless.py`). Very
+long chains keep the cheapest cut of each stretch of time.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from windlass.train.planning.costless import contracted, costless, whole
 from windlass.train.planning.profile import Profile
 
 MOST = 1200
@@ -69,6 +71,8 @@ def states_of(profile: Profile, most: int = MOST, *, in_order: bool = False) -> 
     else:
         weights = [block.activation_bytes for block in profile.blocks]
         masks, exact = _downsets(count, profile.edges, weights, most)
+        if not exact:
+            masks, exact = _with_closed(masks, profile, most)
     if len(masks) > most:
         masks, exact = _thinned([(1 << at) - 1 for at in range(count + 1)], profile, most), False
     members = np.zeros((len(masks), count), bool)
@@ -110,26 +114,56 @@ def _downsets(
     count: int, edges: Sequence[tuple[int, int]], weights: Sequence[int], most: int
 ) -> tuple[list[int], bool]:
     """As bit masks, by size; and whether these are all."""
-    needs = [0] * count
-    for start, end in edges:
-        needs[end] |= 1 << start
-    parts = [
-        _Part(low, high, needs, _within_part(low, high, needs, most))
-        for low, high in _parts(count, needs)
-    ]
+    parts = _parts(count, edges, most)
     exact = True
-    while sum(len(part.masks) for part in parts) > most:
+    while _too_many(parts, most):
         widest = max(
             (part for part in parts if not part.thin), key=lambda p: len(p.masks), default=None
         )
         if widest is None or len(widest.masks) <= widest.high - widest.low:
             break
         widest.masks, widest.thin, exact = _orders(widest, edges, weights), True, False
+    return _by_size(_joined(parts)), exact
+
+
+def _parts(count: int, edges: Sequence[tuple[int, int]], most: int) -> list[_Part]:
+    needs = [0] * count
+    for start, end in edges:
+        needs[end] |= 1 << start
+    return [
+        _Part(low, high, needs, _within_part(low, high, needs, most))
+        for low, high in _between_waists(count, needs)
+    ]
+
+
+def _too_many(parts: Sequence[_Part], most: int) -> bool:
+    return sum(len(part.masks) for part in parts) > most
+
+
+def _joined(parts: Sequence[_Part]) -> set[int]:
     found = {0}
     for part in parts:
         below = (1 << part.low) - 1
         found |= {below | mask for mask in part.masks}
-    return sorted(found, key=lambda mask: (mask.bit_count(), mask)), exact
+    return found
+
+
+def _by_size(masks: Iterable[int]) -> list[int]:
+    return sorted(masks, key=lambda mask: (mask.bit_count(), mask))
+
+
+def _with_closed(masks: Sequence[int], profile: Profile, most: int) -> tuple[list[int], bool]:
+    """These, and all that take along what costs nothing, where there are not too many of them."""
+    free = costless(profile)
+    kept, edges, above = contracted(len(profile.blocks), profile.edges, free)
+    parts = _parts(len(kept), edges, most)
+    if not free or _too_many(parts, most):
+        return list(masks), False
+    closed = {whole(mask, kept, free, above) for mask in _joined(parts)}
+    return next(
+        ((_by_size(found), True) for found in (closed | set(masks), closed) if len(found) <= most),
+        (list(masks), False),
+    )
 
 
 @dataclass
@@ -143,7 +177,7 @@ class _Part:
     thin: bool = False
 
 
-def _parts(count: int, needs: Sequence[int]) -> list[tuple[int, int]]:
+def _between_waists(count: int, needs: Sequence[int]) -> list[tuple[int, int]]:
     """Where the graph has a waist its downsets are one after the other, not combinations."""
     above = [0] * count  # everything that a block needs, however indirectly
     for at in range(count):
