@@ -22,7 +22,7 @@ from windlass.client.importers.jobtext import render
 from windlass.client.importers.registry import convert, detect, filled
 from windlass.client.importers.slurm_options import Shape
 from windlass.core.errors import InvalidInput
-from windlass.core.jobs import FILL_IN, JobSpec
+from windlass.core.jobs import FILL_IN, MAX_MEMORY, JobSpec
 
 SAMPLES = Path(__file__).parent / "importer_samples"
 GOLDEN = SAMPLES / "golden"
@@ -604,7 +604,7 @@ def test_any_words_are_read_back_from_the_job_file(words: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.integers(0, 2**62))
+@given(st.integers(0, MAX_MEMORY))
 def test_a_size_is_written_exactly(amount: int) -> None:
     role = {"count": 1, "memory": quantities.size(amount)}
     assert JobSpec.model_validate({"run": "x", "roles": {"w": role}}).roles["w"].memory == amount
