@@ -69,7 +69,7 @@ def test_a_second_user_logs_in_works_in_a_second_project_and_leaves(
     assert "lab" in ann.say("context", "ls")
 
     ann.say("logout", "--revoke")
-    assert "access key" in ann.say("whoami", code=104)
+    assert "access key" in ann.say("whoami", "--url", shared.url, code=104)
     assert "lab" not in ann.say("context", "ls")
     states = owner.json("key", "ls", "--user", "ann", "-a")["items"]
     assert [each["state"] for each in states] == ["dead"]

@@ -53,7 +53,9 @@ def put(store: Store, sealer: Sealer, name: str, value: str, caller: Principal, 
 def opened(store: Store, sealer: Sealer, caller: Principal, *names: str) -> dict[str, str]:
     job = {"project_id": caller.project_id, "user_id": caller.user_id}
     rows = asyncio.run(store.read(lambda conn: service.sealed_for(conn, job, names)))
-    return service.opened(sealer, rows)
+    values, closed = service.opened(sealer, rows)
+    assert not closed, closed
+    return values
 
 
 def test_a_job_gets_the_newest_value_and_its_users_own_first(store: Store) -> None:
@@ -109,7 +111,7 @@ def test_a_sealed_value_opens_only_where_it_was_put(store: Store) -> None:
 
     asyncio.run(store.write(swap))
     for caller, name in ((who(), "TWO"), (who("2"), "ONE")):
-        with pytest.raises(Internal):
+        with pytest.raises(AssertionError, match=f"the secret {name} does not open"):
             opened(store, sealer, caller, name)
 
 

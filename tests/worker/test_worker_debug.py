@@ -14,7 +14,13 @@ from worker_lab import Lab, until
 
 from windlass.worker.hang import Hang, HangWatch, Sample
 
-HANG = "import time\ndef stuck_here():\n    time.sleep(600)\nprint('up', flush=True)\nstuck_here()"
+HANG = """
+import time
+def stuck_here():
+    print("up", flush=True)
+    time.sleep(600)
+stuck_here()
+"""
 
 
 def hung_note(lab: Lab) -> dict[str, Any]:

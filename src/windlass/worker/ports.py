@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import random
 import socket
 
 TYPE_CHECKING = False
@@ -103,7 +102,8 @@ def _bind() -> socket.socket:
     highest = min(_HIGHEST, _first_of_the_kernel() - 1)
     for _ in range(_GUESSES if highest - _LOWEST > 1000 else 0):
         try:
-            return _on_all_addresses(random.randint(_LOWEST, highest))
+            chance = int.from_bytes(os.urandom(4), "big")
+            return _on_all_addresses(_LOWEST + chance % (highest - _LOWEST + 1))
         except OSError:
             continue
     return _on_all_addresses(0)  # so many are taken: one that the kernel chooses
